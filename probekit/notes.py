@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
-from typing import Any, TypeVar
+from contextvars import ContextVar
+from typing import Any
 
 from probekit.recipe import current
 
 _shown: set[tuple[str, str]] = set()
 _collecting: ContextVar[tuple[list[str], ...]] = ContextVar("notes", default=())
 _each_time = 0
-T = TypeVar("T")
 
 
 class Notes(logging.LoggerAdapter[logging.Logger]):
@@ -79,12 +78,6 @@ def collected() -> Iterator[list[str]]:
         yield notes
     finally:
         _collecting.reset(token)
-
-
-def in_threads(function: Callable[..., T]) -> Callable[..., T]:
-    """A function for a pool of threads, whose notes are those of the thread that gives it the work."""
-    context = copy_context()
-    return lambda *args: context.copy().run(function, *args)
 
 
 @contextmanager

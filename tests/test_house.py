@@ -43,6 +43,7 @@ RANK = {
             "rows",
             "runtime",
             "sites",
+            "threads",
             "toml",
             "version",
             "view",

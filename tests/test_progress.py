@@ -11,7 +11,7 @@ import pytest
 
 import probekit
 from probekit.functions import FUNCTIONS
-from probekit.notes import collected, each_time, in_threads, is_new, logger
+from probekit.notes import collected, each_time, is_new, logger
 from probekit.probes.protocol.label_sets import label_sets
 from probekit.probes.protocol.labels import Question
 from probekit.probes.protocol.options import ProbeOptions
@@ -19,6 +19,7 @@ from probekit.progress import display
 from probekit.public import public
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress, no_progress, part_of, progress_lines
+from probekit.threads import working_threads
 
 
 @public(saves=False)
@@ -132,8 +133,9 @@ def test_notes_are_those_of_the_thread_that_gives_the_work():
         logger("probekit.tests").warning("mine")
 
     with collected() as notes:
-        for work in (say, in_threads(say)):
-            thread = Thread(target=work)
-            thread.start()
-            thread.join()
+        thread = Thread(target=say)
+        thread.start()
+        thread.join()
+        with working_threads(1) as pool:
+            pool.submit(say).result()
     assert notes == ["mine"]

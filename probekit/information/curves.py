@@ -6,12 +6,10 @@ Figure 2 of Peters, Ruder & Smith (2019), with the controls that show whether a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.information.estimate import Information, p_value
@@ -20,9 +18,10 @@ from probekit.information.grouping import grouped
 from probekit.information.options import InformationEstimator, InformationOptions
 from probekit.information.response import response
 from probekit.rows import make_rows
-from probekit.runtime import Progress, cores, no_progress, torch_threads
+from probekit.runtime import Progress, no_progress
 from probekit.statistics.controls import shuffled
 from probekit.statistics.multiplicity import holm
+from probekit.threads import working_threads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,7 +134,7 @@ def _each(job: _Job, layers: Mapping[str, Vectors], progress: Progress) -> dict[
     """The result of each estimator for each layer; layers run in parallel unless the estimator uses threads itself."""
     found: dict[tuple[str, str], _Found] = {}
     work = [(estimator, layer) for estimator in job.options.estimator for layer in layers]
-    with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(job.options.threads or cores()) as pool:
+    with working_threads(job.options.threads) as pool:
         for run, threaded in ((pool.map, False), (map, True)):
             keys = [key for key in work if key[0].startswith(THREADED) == threaded]
             for key, one in zip(keys, run(lambda key: job.measure(key[0], key[1], layers[key[1]]), keys), strict=True):

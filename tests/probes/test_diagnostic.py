@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -701,3 +702,23 @@ def test_whole_word_types_are_held_out():
     assert held[1] > 0.6
     with pytest.raises(UsageError, match="word type"):
         run(x, y, x, y, options=ProbeOptions(hold_out_types=True))
+
+
+@pytest.mark.parametrize("estimator", ["logistic", "mlp"])
+def test_an_interrupt_ends_the_fits_that_run(estimator):
+    """Each fold would take seconds or minutes; what is queued does not begin."""
+    rng, ticks = np.random.default_rng(0), []
+    x, y = rng.standard_normal((40_000, 256), dtype=np.float32), rng.integers(10, size=40_000)
+    layers = dict.fromkeys("0123", x)
+
+    def interrupt(stage, done, total):
+        ticks.append(monotonic())
+        if len(ticks) == 2:
+            raise KeyboardInterrupt
+
+    question = Question("classification", ("accuracy",), tuple(map(str, range(10))), ABOUT)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_layers(
+            layers, y, layers, y, question, options=ProbeOptions(estimator=estimator, threads=1), progress=interrupt
+        )
+    assert monotonic() - ticks[1] < 4  # 0.1 measured

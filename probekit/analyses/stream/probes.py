@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.analyses.stream.options import Analysis, StreamOptions
 from probekit.analyses.stream.state import State
@@ -22,8 +20,8 @@ from probekit.probes.protocol.options import Estimator
 from probekit.probes.protocol.selection import Chosen, Fitted, Problem, grid, select
 from probekit.probes.protocol.summed import Crossed, Sample, select_mass_mean, select_ridge
 from probekit.probes.solvers.logistic import LogisticFit
-from probekit.runtime import cores, torch_threads
 from probekit.statistics.controls import shuffled
+from probekit.threads import working_threads
 
 if TYPE_CHECKING:
     from probekit.statistics.predictions import Predictions
@@ -80,7 +78,7 @@ def fit_layers(state: State, estimators: Sequence[str], options: StreamOptions) 
     check(state, estimators, options.controls)
     of_bins = bin_labels(state, options.controls) if options.controls else np.empty((0, state.sums.layout.bins))
     work = [(name, layer) for name in estimators for layer in state.sums.layout.names]
-    with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(options.threads or cores()) as pool:
+    with working_threads(options.threads) as pool:
         return [
             Fit(layer, name, chosen)
             for (name, layer), chosen in zip(

@@ -9,16 +9,14 @@ model go through the same procedure. The evaluated examples never influence a ch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from functools import partial
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import UsageError
-from probekit.notes import in_threads, logger
+from probekit.notes import logger
 from probekit.probes.kept import Weights
 from probekit.probes.protocol.baselines import Baselines, baseline_fits, constant_fit
 from probekit.probes.protocol.experiment import Experiment, Fits, Vectors
@@ -27,8 +25,9 @@ from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import LOG_LOSS, ProbeOptions
 from probekit.probes.protocol.rows import probe_rows
 from probekit.rows import layer_labels
-from probekit.runtime import Progress, cores, no_progress, torch_threads
+from probekit.runtime import Progress, no_progress
 from probekit.statistics.predictions import Predictions
+from probekit.threads import working_threads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,31 +115,19 @@ def evaluate_layers(
     if not all(has_sentences) and any(name.startswith("span-") for name in question.metrics):
         raise UsageError("span metrics need the sentence of each word: give Labels with sentences, for train and dev.")
     fitted: list[None] = []  # one for each fold of each piece of work, and for its last fit
-    ended = Event()
-
-    def tick() -> None:
-        if ended.is_set():  # an error or an interrupt: threads that still fit stop after this fold
-            raise CancelledError
-        fitted.append(None)
-
     sets = label_sets(train_labels, dev_labels, question, options)
-    experiment = Experiment(question, sets, options, tick, keep)
+    experiment = Experiment(question, sets, options, lambda: fitted.append(None), keep)
     work: list[Callable[[], Fits]] = list(baseline_fits(experiment, baselines))  # the longest first
     work += [partial(experiment.layer, name, train_layers[name], dev_layers[name]) for name in train_layers]
     y = sets.train.y
     found = [constant_fit(np.bincount(y, minlength=sets.classes) if sets.classes else float(y.mean()), sets.dev.y)]
     parts = int(sets.fold.max()) + 2
     progress("probe", 0, parts * len(work))
-    with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(options.threads or cores()) as pool:
-        futures = [pool.submit(in_threads(piece)) for piece in work]
-        try:
-            for done, future in enumerate(futures):
-                while not wait([future], timeout=EVERY).done:
-                    progress("probe", min(max(len(fitted), parts * done), parts * len(work) - 1), parts * len(work))
-                found.append(future.result())
-        finally:
-            ended.set()
-            pool.shutdown(wait=False, cancel_futures=True)  # after an error, the work that has not begun
+    with working_threads(options.threads) as pool:
+        for done, future in enumerate([pool.submit(piece) for piece in work]):
+            while not wait([future], timeout=EVERY).done:
+                progress("probe", min(max(len(fitted), parts * done), parts * len(work) - 1), parts * len(work))
+            found.append(future.result())
         progress("probe", parts * len(work), parts * len(work))
     prior = sets.prior_loss if sets.classes and not options.balanced else None
     evaluated = gathered(found, question, {"seed": options.seed, **sets.sizes}, sets.dev, sets.y_dev, prior)

@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
+from probekit.threads import go_on
 
 ROWS = 4096  # rows of x per block
 
@@ -111,7 +112,9 @@ def finite(x: np.ndarray) -> np.ndarray:
 
 def blocks(n: int, size: int = ROWS) -> Iterator[slice]:
     """Slices of at most ``size`` rows that cover n."""
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+    for start in range(0, n, size):
+        go_on()
+        yield slice(start, min(start + size, n))
 
 
 def alike(w: np.ndarray) -> list[tuple[list[int], np.ndarray]]:

@@ -19,6 +19,7 @@ from probekit.probes.solvers._path import weighted
 from probekit.probes.solvers.mlp import MLPOptions, batches_of, check_decays, errors, hold_out, scaled
 from probekit.probes.solvers.together import train_together
 from probekit.runtime import Progress, no_progress, torch_threads
+from probekit.threads import go_on
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +70,9 @@ class Sequences:
     def blocks(self) -> Iterator[np.ndarray]:
         """Numbers of texts that follow each other, of about ``PIECES`` pieces together."""
         of = np.cumsum(self.length) // PIECES
-        return iter(np.split(np.arange(len(of)), np.flatnonzero(np.diff(of)) + 1)) if len(of) else iter(())
+        for at in np.split(np.arange(len(of)), np.flatnonzero(np.diff(of)) + 1) if len(of) else ():
+            go_on()
+            yield at
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         some = self.at(np.atleast_1d(np.arange(len(self.start))[rows]))

@@ -22,6 +22,7 @@ from probekit.constraint import check
 from probekit.errors import NonFiniteError, UsageError
 from probekit.runtime import resolve_device
 from probekit.statistics.moments import CONSTANT, Moments
+from probekit.threads import go_on
 
 BLOCK = 1024  # rows that stay in the processor's cache between the two products of a gradient
 NARROW = 512  # up to this many features, twice as many rows do
@@ -162,12 +163,14 @@ class Design:
             mean = torch.as_tensor(self.centre, dtype=self.dtype, device=self.x.device)
             rows = None if self.rows is None else torch.as_tensor(self.rows, device=self.x.device)
             for start in range(0, n, size):
+                go_on()
                 at = slice(start, min(start + size, n))
                 yield at, (self.x[at] if rows is None else self.x[rows[at]]).to(self.dtype) - mean
             return
         buffer = np.empty((min(size, n), self.width), dtype=kind)
         centre = self.centre if _wide(self.x) else self.centre.astype(kind)
         for start in range(0, n, size):
+            go_on()
             at = slice(start, min(start + size, n))
             out = buffer[: at.stop - at.start]
             if self.rows is not None and isinstance(self.x, np.ndarray) and self.x.dtype == kind:
@@ -210,6 +213,7 @@ class _Held(Design):
     def blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
         assert self.own is not None
         for start in range(0, len(self), self.size):
+            go_on()
             at = slice(start, min(start + self.size, len(self)))
             yield at, torch.from_numpy(self.own[at])
 

@@ -27,6 +27,7 @@ from sklearn.linear_model import LogisticRegression
 from probekit.errors import UsageError
 from probekit.probes.solvers._path import Path, Probe, alike, blocks, checked, class_moments, finite, normalised
 from probekit.runtime import Progress, no_progress
+from probekit.threads import go_on
 
 KS = (1, 2, 4, 8, 16, 32, 64)
 STRUCK = 0.25  # share of the remaining dimensions that a stage removes
@@ -138,6 +139,7 @@ def path(
             chosen = np.concatenate([x[rows][:, dimensions[target]] for rows in blocks(len(x))])[use]
             here = ~absent[target]
             for i, k in enumerate(ks):
+                go_on()
                 intercept[target, i, here], coef[target, i, here, :k], converged[target, i] = _logistic(
                     chosen[:, :k].astype(np.float64), codes[target, use], weight[use], C
                 )
@@ -165,6 +167,7 @@ def rank(gram: np.ndarray, cross: np.ndarray, n: float) -> np.ndarray:
     gram, cross = gram * scale * scale[:, None], (cross * scale).T
     penalty = 0.1 * len(left) / n
     while len(left) > 1:
+        go_on()
         inverse = np.linalg.inv(gram[np.ix_(left, left)] + penalty * np.eye(len(left)))
         use = ((inverse @ cross[left]) ** 2).sum(1) / np.diag(inverse)
         struck = np.argsort(use, kind="stable")[: int(STRUCK * len(left)) if len(left) > ONE_BY_ONE else 1]

@@ -16,6 +16,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.probes.solvers._path import Path, Probe, alike, blocks, checked, class_moments, finite, normalised
 from probekit.runtime import Progress, no_progress
+from probekit.threads import go_on
 
 SHRINKAGES = (1.0, 0.9, 0.5, 0.1, 0.01, 0.001)
 FLOOR = 1e-6  # smallest variance: along a direction, of the largest; within classes, of the total
@@ -120,6 +121,7 @@ def path(
         for target, m, p in zip(members, means, share, strict=True):
             absent[target] = p == 0
             for i, s in enumerate(settings):
+                go_on()
                 lines, offset, converged[target, i] = discriminant(power, basis, m, p, s)
                 coef[target, i], intercept[target, i] = lines, offset - lines @ mean
             if calibrate:

@@ -12,6 +12,7 @@ from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from probekit.errors import UsageError
+from probekit.threads import go_on
 
 SPARSE_CS = (1e-4, 1e-3, 1e-2, 1e-1, 0.3, 1.0, 10.0, 100.0)
 
@@ -82,6 +83,7 @@ def sparse_path(
     weight = "balanced" if balanced else None
     model = LogisticRegression(solver="newton-cg", warm_start=True, tol=1e-6, max_iter=200, class_weight=weight)
     for s in np.argsort(Cs, kind="stable"):
+        go_on()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # reported in ``converged``
             model.set_params(C=Cs[s]).fit(x, codes)

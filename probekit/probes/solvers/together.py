@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probekit.runtime import Progress
+from probekit.threads import go_on
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +76,7 @@ def train_together(
     alive = np.arange(count)  # the models in params, in this order
     while len(alive) and done[alive[0]] < rounds:
         for rows in batches():
+            go_on()
             gradients(params, rows, alive)
             for k in decayed:
                 params[k].mul_(shrink[alive].reshape(-1, *[1] * (params[k].ndim - 1)))
