@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 def inches(words: str, size: float, weight: str = "normal") -> float:
     """An upper bound of the widest line; letters in bitmaps are up to a tenth wider than drawn ones."""
     from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import TextPath
+    from matplotlib.textpath import text_to_path
 
-    font = FontProperties(weight=weight)
-    plain = (line.replace("$", r"\$") for line in words.splitlines())  # a name is no mathematics
-    widths = (TextPath((0, 0), line, size, font).get_extents().width for line in plain)
-    return 1.1 * max(widths, default=0.0) / 72
+    font = FontProperties(weight=weight, size=size)
+    widths = (text_to_path.get_text_width_height_descent(line, font, ismath=False)[0] for line in words.splitlines())
+    return 1.1 * max(0.0, max(widths, default=0.0) - 0.13 * size) / 72  # without the space beside the outer letters
 
 
 def wrapped(words: str, room: float, size: float, weight: str = "normal", *, commas: bool = True) -> str:
