@@ -80,6 +80,10 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "hunyuan_vl_text": {"head_dim": 8, "rope_parameters": ROPE | {"alpha": 1.0} | SECTIONS},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_offset": 1},
     "gemma4_text": {"hidden_size_per_layer_input": 16},
+    "xmod": {"languages": ["de_DE", "en_XX"], "default_language": "de_DE"},
+    "zamba": {"attention_hidden_size": 64, "attention_head_dim": 16, "num_key_value_heads": 4},
+    "zamba2": {"attention_hidden_size": 64, "attention_head_dim": 16, "num_key_value_heads": 4, "mamba_headdim": 16}
+    | {"hybrid_layer_ids": [1, 3], "num_query_groups": 4},
 }
 
 

@@ -14,6 +14,11 @@ from probekit.models.transformers.blocks import body, find_final_norm
 from probekit.models.transformers.packed import switches
 
 
+def changes_width(part: nn.Module) -> bool:
+    """Whether a module turns states into those of another width, as OPT-350m's last one does."""
+    return isinstance(part, nn.Linear) and part.in_features != part.out_features
+
+
 class Head:
     """A language model in two parts: its layers, and the head that turns a state into predictions.
 
@@ -53,7 +58,7 @@ class Head:
         self.base = self._run_by_the_model(body(model))
         self.depth = int(self.config.num_hidden_layers)
         self._result = self._replaceable()
-        self.norm = self._final_norm()
+        self.after = self._after_blocks()
         self.by_length = switches(self.config)
         ids = torch.arange(6, device=model.device)[None] % self.config.vocab_size
         with torch.inference_mode():
@@ -87,7 +92,7 @@ class Head:
         def keep(_: nn.Module, args: tuple[Tensor, ...]) -> None:
             before.append(args[0])
 
-        hook = None if self.norm is None else self.norm.register_forward_pre_hook(keep)
+        hook = self.after[0].register_forward_pre_hook(keep) if self.after else None
         try:
             out = self.base(input_ids=ids, output_hidden_states=not last_only)
         finally:
@@ -98,10 +103,14 @@ class Head:
 
     def normed(self, states: Tensor) -> Tensor:
         """States of any layer as the head reads them."""
-        return states if self.norm is None else self.norm(states)
+        for part in self.after:
+            states = part(states)
+        return states
 
     def predict(self, last: Tensor) -> Tensor:
         """(b, t, vocabulary), at least float32, for the last hidden states of the model, (b, t, d), normed."""
+        for part in self.after:
+            last = part(last) if changes_width(part) else last
         return self._logits(last)
 
     def logits(self, states: Tensor) -> Tensor:
@@ -145,8 +154,25 @@ class Head:
         base.forward = replaced
         return result
 
-    def _final_norm(self) -> nn.Module | None:
-        """The module that turns the stream after the last block into the last hidden states; None if there is none."""
+    def _after_blocks(self) -> list[nn.Module]:
+        """What turns the stream after the last block into the last hidden states: a norm, another width, both, or [].
+
+        The other width is that of the embeddings, which the head reads (OPT-350m).
+        """
         ids = torch.arange(2, device=self.model.device)[None] % self.config.vocab_size
-        found = find_final_norm(self.base, lambda: self.base(input_ids=ids).last_hidden_state)
-        return None if found is None else found[0]
+        parts: list[nn.Module] = []
+
+        def read() -> Tensor:
+            """What the first known part reads, or the last hidden state."""
+            given = list[Tensor]()
+            hooks = [part.register_forward_pre_hook(lambda _, args: given.append(args[0])) for part in parts[:1]]
+            last: Tensor = self.base(input_ids=ids).last_hidden_state
+            for hook in hooks:
+                hook.remove()
+            return given[-1] if given else last
+
+        while (found := find_final_norm(self.base, read)) is not None:
+            parts.insert(0, found[0])
+            if not changes_width(found[0]):
+                break
+        return parts

@@ -19,6 +19,7 @@ from probekit.models.options import ScorerOptions
 from probekit.models.scoring.head import Head
 from probekit.models.scoring.scorer import Scorer
 from probekit.models.transformers.encoder import raise_in_words, text_reader
+from probekit.models.transformers.prepared import set_language
 from probekit.models.transformers.quantised import bits_of, checkpoint_options, quantised
 from probekit.models.transformers.stock import placed, quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
@@ -145,6 +146,7 @@ def load_language_model(
                     model = quantised(model, bits)
                 missing = sorted(report["missing_keys"])
             left_out(model, folder)
+            set_language(model, folder)
             model = language_model_of(model)
             drop_crossing(model)
     except ModelError:

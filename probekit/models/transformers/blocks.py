@@ -60,13 +60,14 @@ def find_final_norm(model: Any, run: Callable[[], torch.Tensor]) -> tuple[nn.Mod
     Returns
     -------
     tuple or None
-        None if no module outside the lists of blocks returns that state and reads another one of its shape.
+        None if no module outside the lists of blocks returns that state and reads another one, perhaps of another
+        width.
     """
     seen: list[tuple[nn.Module, torch.Tensor, torch.Tensor]] = []
 
     def keep(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         given = next((x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)), None)
-        if given is not None and isinstance(output, torch.Tensor) and given.shape == output.shape:
+        if given is not None and isinstance(output, torch.Tensor) and given.shape[:-1] == output.shape[:-1]:
             seen.append((module, given.clone(), output.clone()))
 
     inside = {id(m) for part in model.modules() if isinstance(part, nn.ModuleList) for m in part.modules()}

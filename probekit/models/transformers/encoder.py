@@ -414,6 +414,11 @@ class HuggingFaceEncoder(Shown):
             self._time_first, given = True, [x.transpose(0, 1) for x in given]
         elif last.shape[:2] == (1, 2) and all(x.ndim == 3 and x.shape[1] > 2 for x in given):
             self.filled, given = True, [x[:, :2] for x in given]
+        if not given:
+            raise ModelError(
+                f"{self.name}: the code of {kind} runs its blocks without calling them as modules, so what they read "
+                "cannot be seen; it is not supported. Give another model, such as a BERT."
+            )
         shapes = {tuple(hidden.shape) for hidden in (*given, last)}
         if len(given) != self.depth + 1 or len(shapes) != 1 or last.shape[:2] != (1, 2):
             raise ModelError(

@@ -144,9 +144,21 @@ def _shorter(module: nn.Module) -> nn.Module | None:
     if parts.keys() == {"gate_proj", "up_proj", "down_proj", "act_fn"} and len(prepacked) == 3:
         return GatedMLP(module) if isinstance(parts["act_fn"], nn.Identity) else None
     if parts.keys() == {"dense", "LayerNorm", "dropout"} and prepacked:
-        return AddedNorm(module)
+        return added if _same_sum(module, added := AddedNorm(module)) else None
     llamas = type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon")
     return RMSNorm(module) if llamas else None
+
+
+def _same_sum(module: nn.Module, added: AddedNorm) -> bool:
+    """Whether a module with the parts of :class:`AddedNorm` computes the same; X-MOD's applies its norm elsewhere."""
+    generator, width = torch.Generator().manual_seed(0), added.LayerNorm.normalized_shape[-1]
+    x = torch.randn(2, added.dense.in_features, generator=generator)
+    stream = torch.randn(2, width, generator=generator)
+    try:
+        with torch.inference_mode():
+            return torch.allclose(module(x, stream), added(x, stream), rtol=0, atol=1e-5)
+    except TypeError:  # it wants other tensors, too
+        return False
 
 
 def _rotate(module: Any) -> bool:

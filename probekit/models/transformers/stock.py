@@ -27,6 +27,7 @@ from probekit.models.identity import identify
 from probekit.models.kinds import kinds
 from probekit.models.options import LoadOptions
 from probekit.models.transformers.first_blocks import class_of_first
+from probekit.models.transformers.prepared import drop_projection, set_language
 from probekit.models.transformers.quantised import (
     EXPANDED,
     bits_of,
@@ -133,6 +134,7 @@ def load_described(
         "model_type": net.config.model_type,
         "class": type(net).__name__,
         **({"left_out": left} if (left := getattr(net, "left_out", None)) else {}),
+        **({} if (language := getattr(net.config, "default_language", None)) is None else {"language": language}),
         **({} if (compared := getattr(net, "compared", None)) is None else {"compared_with_whole": compared}),
         "dtype": str(dtype),
         "device": where.type,
@@ -248,6 +250,8 @@ def _whole(folder: Path, options: StockOptions) -> Any:
         if options.processes > 1 and isinstance(error, UsageError):
             raise
         raise ModelError(f"{folder} cannot be loaded as a model: {first_line(error)}") from error
+    set_language(model, folder)
+    drop_projection(model)
     model, path = text_part(model, folder)
     missing = {key.removeprefix(f"{path}.") for key in missing}
     if options.decoder:

@@ -16,7 +16,7 @@ from torch import nn
 
 from probekit.errors import ModelError, UsageError
 from probekit.files import read_json
-from probekit.models.scoring.head import Head
+from probekit.models.scoring.head import Head, changes_width
 from probekit.models.scoring.load import is_causal, load_language_model
 from probekit.models.transformers.encoder import TOLERANCE, relative_error
 from probekit.models.transformers.onednn import PrepackedLinear
@@ -163,6 +163,7 @@ def load_writer(model: str | Path, folder: Path, encoder: Any) -> Writer:
     head = Head(net, causal=True)
     base = next(f"{name}." for name, part in net.named_modules() if part is head.base)
     kept = {id(p) for name, p in net.named_parameters(remove_duplicate=False) if not name.startswith(base)}
+    kept |= {id(p) for part in head.after if changes_width(part) for p in part.parameters()}
     for parameter in head.base.parameters():
         if id(parameter) not in kept:
             parameter.data = parameter.data.new_empty(0)  # the encoder has them
