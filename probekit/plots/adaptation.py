@@ -272,9 +272,7 @@ def adaptation_panels(rows: Any, *, columns: int = 4, width: float | None = None
     across = even(len(tasks), fitting(columns, whole - side - COUNTS * bool(ways), natural))
     lines = [(tasks[i : i + across], kind) for i in range(0, len(tasks), across) for kind in kinds]
     natural = line * len(ways) + 0.6 if ways else HEIGHT
-    each = (
-        len(kinds) if 0.83 * natural * len(kinds) <= PAGE_HEIGHT else 1
-    )  # a page breaks within a task only if it must
+    each = len(kinds) if 0.8 * natural * len(kinds) <= PAGE_HEIGHT else 1  # a page breaks within a task only if it must
     page, high = look.of_page(len(lines) // each, natural * each)
     lines, high = lines[page.start * each : page.stop * each], high / each
     line *= (high - 0.6) / (natural - 0.6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError
@@ -136,20 +137,23 @@ def shift_panels(
     values, look = shift_values(rows, metric, layer), look or Look()
     sets = list(dict.fromkeys([*values["task"], *values["trained_on"]]))
     names, same = _apart([look.task(name) for name in sets])
-    maps = []
+    maps, by = list[Crossed](), list[str]()
     for _, part in values.groupby(["name", "estimator"], sort=False):
         head, differs = part.iloc[0], part[part["p_difference"] <= level]
         table = part.pivot_table("value", "trained_on", "task", dropna=False).reindex(index=sets, columns=sets)
         framed = [(sets.index(a), sets.index(b)) for a, b in zip(differs["trained_on"], differs["task"], strict=True)]
-        title = (
-            f"{look.shown(str(head['name']))}\n{look.shown(str(head['estimator']))} probe, layer {head['layer_name']}"
-        )
-        maps.append(Crossed(title, table.set_axis(names).set_axis(names, axis=1), framed))
+        by.append(f"{look.shown(str(head['estimator']))} probe, layer {head['layer_name']}")
+        maps.append(Crossed(look.shown(str(head["name"])), table.set_axis(names).set_axis(names, axis=1), framed))
     metric = str(values["metric"].iloc[0])
+    title = one_line(metric)
+    if len(set(by)) == 1:
+        title = f"{title}, {by[0]}"
+    else:
+        maps = [replace(one, title=f"{one.title}\n{how}") for one, how in zip(maps, by, strict=True)]
     scale: dict[str, Any] = {"limits": (0, 1), "columns": columns, "width": width, "look": look, "shared": same}
     if metric == "auroc":  # white at chance, blue where the probe is reversed
         scale["centre"] = 0.5
-    return crossed_maps(maps, metric, one_line(metric), DIFFERS.format(level), **scale)
+    return crossed_maps(maps, metric, title, DIFFERS.format(level), **scale)
 
 
 def _apart(names: list[str]) -> tuple[list[str], str]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from probekit.plots.options import PlotOptions
 
 WRITTEN = 13  # layers, up to which the cells show numbers
-HIGH = 2.2  # inches of a map
+HIGH, LOW = 2.2, 1.1  # inches of a map
 FEW = 4  # panels that are large
 NOT_SHOWN = "not shown to be more alike than chance"
 PAIR = ("model", "checkpoint", "step", "representation", "model_b", "checkpoint_b", "step_b", "representation_b")
@@ -140,7 +140,8 @@ def similarity_panels(
 
 def _line(rows: pd.DataFrame, *, many: bool) -> float:
     """The height of a layer in inches."""
-    return min(0.165 if many else 0.25, HIGH / rows["layer_name"].nunique())
+    layers = rows["layer_name"].nunique()
+    return min(max(0.165 if many else 0.25, LOW / layers), HIGH / layers)
 
 
 def similarity_caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
@@ -278,8 +279,9 @@ def _draw_matrix(ax: Axes, rows: pd.DataFrame, level: float, look: Look, high: f
     ax.grid(visible=False)
     ax.margins(0)
     a, b = (look.shown(str(rows[c].iloc[0])) for c in ("name_a", "name_b"))
-    ax.set_xlabel(_layer_of(b, wide + 0.25) if b else "Layer", fontsize=9, color=INK, parse_math=False)
-    ax.set_ylabel(_layer_of(a, high) if b else "Layer", fontsize=9, color=INK, parse_math=False)
+    size = 9 if wide > 1.5 else 8
+    ax.set_xlabel(_layer_of(b, wide + 0.25, size) if b else "Layer", fontsize=size, color=INK, parse_math=False)
+    ax.set_ylabel(_layer_of(a, high, size) if b else "Layer", fontsize=size, color=INK, parse_math=False)
     for names, ticks, room in ((list(cells.columns), ax.set_xticks, cell), (list(cells.index), ax.set_yticks, line)):
         shown = ["norm" if name == "final_norm" else name for name in names]
         kept = thinned(shown, room, upright=room is cell)
@@ -287,9 +289,10 @@ def _draw_matrix(ax: Axes, rows: pd.DataFrame, level: float, look: Look, high: f
     return image
 
 
-def _layer_of(model: str, room: float) -> str:
+def _layer_of(model: str, room: float, size: float) -> str:
     """The label of an axis: "Layer (pretrained)", "Layer of BERT-base (uncased)", on as many lines as it needs."""
-    return wrapped(f"Layer of {model}" if "(" in model else f"Layer ({model})", room, 9)
+    model = model.replace("step ", "step\u00a0")
+    return wrapped(f"Layer of {model}" if "(" in model else f"Layer ({model})", room, size, commas=False)
 
 
 SECOND = (
