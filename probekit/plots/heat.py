@@ -80,7 +80,8 @@ def heat_panels(
     height = line * tall + (1.55 if several else 1.0)
     figure, drawn = panels(rows, across, height, by=by, width=whole, natural=2.0, look=look, side=side)
     across = min(across, len(parts))
-    room = (figure.get_figwidth() - side - (0.2 if whole < NARROW else 0.6)) / across - 0.04
+    bars = 0.2 if whole < NARROW else 0.6 if len(ends) == 1 else 0.85 * across
+    room = (figure.get_figwidth() - side - bars) / across - 0.04
     for ax, part in drawn:
         lines, metric = parts[tuple(part[groups].iloc[0])], str(part["metric"].iloc[0])
         size: dict[str, float] = {"side": side, "line": line, "cell": room / lines[0].shape[1]}
