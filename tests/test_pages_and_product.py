@@ -26,7 +26,6 @@ DENIED = {
     "there is no ranking of neurons and no ablation": {"neurons", "rank-neurons", "ablate", "ablation"},
     "probekit does not patch or steer models": {"patch", "steer", "intervene"},
     "single messages by number (`masks.nth_message(-1)`) are not available": {"nth-message", "message-number"},
-    "probekit measures layers and does not deploy classifiers": {"predict", "deploy", "serve"},
     "It leaves out causal interventions, sparse autoencoders": {"patch", "intervene", "sparse-autoencoder", "sae"},
     "the residual stream after the last block, before the norm | not available": set(),  # in another tool's numbering
 }
@@ -39,7 +38,7 @@ def inventory() -> frozenset[str]:
     found = {*COMMANDS, *METRICS, *DERIVED}
     for path in (ROOT / "probekit").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if path.parent.name != "cli" and not any(w in text for w in ("option(", "StrEnum", "Literal[", "Annotated[")):
+        if path.parent.name not in ("cli", "monitors") and not any(w in text for w in ("option(", "StrEnum", "Literal[", "Annotated[")):
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):

@@ -187,7 +187,7 @@ def write_cells(
     for text in texts or (partial(short, digits=digits_of(values)),):
         words = [text((values if numbers is None else numbers)[i, j]) for i, j in known]
         longest = max(words, key=len, default="")
-        if size := next((size for size in (7.0, 6.5, 6.0) if 0.91 * inches(longest, size) + 0.03 <= cell), None):
+        if size := next((size for size in (7.0, 6.5, 6.0) if 0.91 * inches(longest, size) + 0.02 <= cell), None):
             break
     else:
         return

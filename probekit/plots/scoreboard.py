@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CELL, LINE, AROUND = 0.36, 0.2, 0.75
 """Width of a layer, height of a task, and height of title and axis of a model, in inches."""
+LEAST = 3.0
+"""The least width of a figure in inches, of which half is the least height: the colour bar has room."""
 FEWEST = 8
 """The fewest tasks for which a page keeps all models together."""
 ON_TRAIN, ON_DEV, REACHES = "layer chosen on train", "best layer on dev", "interval reaches the control"
@@ -101,8 +103,8 @@ def board_panels(
     room = None if width is None else width - groups
     fit = Cells.of(len(models), columns or 3, len(layers), shown, room, CELL)
     models, lines, line = _page(models, lines, fit.across, look)
-    high = line * len(lines) + AROUND
-    figure, axes = grid(len(models), fit.across, high, width or min(PAGE, fit.width + groups), 1.0)
+    high = max(LEAST / 2, line * len(lines) + AROUND)
+    figure, axes = grid(len(models), fit.across, high, width or min(PAGE, max(LEAST, fit.width + groups)), 1.0)
     drawn = list(axes.ravel())[: len(models)]
     values = values[values["line"].isin(lines)]
     images: list[Any] = []

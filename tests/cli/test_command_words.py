@@ -29,6 +29,7 @@ def reached(monkeypatch):
     monkeypatch.setattr(train_dev, "Pairs", stop)
     monkeypatch.setattr(mdl_module, "open_caches", stop)
     monkeypatch.setattr(compare_module, "predictions_of", stop)
+    monkeypatch.setattr(compare_module, "read", stop)
     types_of.cache_clear()
     yield found
     types_of.cache_clear()
