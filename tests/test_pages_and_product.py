@@ -38,7 +38,8 @@ def inventory() -> frozenset[str]:
     found = {*COMMANDS, *METRICS, *DERIVED}
     for path in (ROOT / "probekit").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if path.parent.name not in ("cli", "monitors") and not any(w in text for w in ("option(", "StrEnum", "Literal[", "Annotated[")):
+        marked = any(w in text for w in ("option(", "StrEnum", "Literal[", "Annotated["))
+        if path.parent.name not in ("cli", "monitors") and not marked:
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):

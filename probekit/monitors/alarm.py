@@ -95,6 +95,11 @@ class Alarm:
             raise UsageError(
                 f"most texts are shorter than the {Score.parse(rule).pieces} pieces of {rule}; take fewer."
             )
+        if (equal := int((of_texts == at).sum())) > 1:
+            raise UsageError(
+                f"{equal} of {len(length)} texts have the score {at:g} of the threshold under {rule}, so the share "
+                f"above it is not near {rate:g}; take another rule, such as max, or another rate."
+            )
         low, high = rate_interval(of_texts, int(rate * len(length) + 1e-9), groups, level)
         return cls(rule, at, rate, low, high, len(length), on)
 

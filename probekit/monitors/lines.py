@@ -66,9 +66,10 @@ def monitor(
     Yields
     ------
     dict
-        For each line: ``id`` (default: its number), ``score`` or the probability of each class, ``class``; with
-        ``harmless`` also ``highest``, the rule's highest score, and ``alarm``. A line that cannot be read gives ``id``
-        and ``error``.
+        For each line: ``id`` (default: its number), ``score`` or the probability of each class, ``class``, and
+        ``truncated`` if the text is longer than the model reads; with ``harmless`` also ``highest``, the rule's highest
+        score (None for texts that are shorter than its moving mean), and ``alarm``. A line that cannot be read gives
+        its number and ``error``.
 
     Raises
     ------
@@ -89,29 +90,31 @@ def monitor(
     encoder, _ = load_model(kept, model, device=device, anyway=anyway)
     alarm = None
     if harmless is not None:
-        texts = [text for text in read_lines(harmless) if text.strip()]
+        texts = [_example(line, i) for i, line in enumerate(read_lines(harmless)) if line.strip()]
         alarm = alarm_of(kept, texts, rule=rule, rate=rate, model=encoder, on=harmless.name, anyway=anyway)
     return (_answer(kept, encoder, line, i, alarm) for i, line in enumerate(_lines(lines)) if line.strip())
 
 
-def _lines(given: str | Path | Iterable[str]) -> Iterator[str]:
+def _lines(given: str | Path | Iterable[str]) -> Iterator[str | bytes]:
     if not isinstance(given, str | Path):
         yield from given
     elif str(given) == "-":
-        yield from sys.stdin
+        yield from sys.stdin.buffer
     else:
-        with reading(given, "a file of texts"), Path(given).open(encoding="utf-8") as file:
+        with reading(given, "a file of texts"), Path(given).open("rb") as file:
             yield from file
 
 
-def _answer(probe: Probe, encoder: Encoder, line: str, i: int, alarm: Alarm | None) -> dict[str, Any]:
+def _answer(probe: Probe, encoder: Encoder, line: str | bytes, i: int, alarm: Alarm | None) -> dict[str, Any]:
     """What is said of one line."""
-    name: Any = i
+    name = str(i)
     try:
-        example = _example(line.rstrip("\r\n"), i)
-        name = example.id
-        found: dict[Any, Any] = probe.table(scored(probe, encoder, [example]).logits).iloc[0].to_dict()
+        example = _example((line.decode() if isinstance(line, bytes) else line).rstrip("\r\n"), i)
+        name, whole = example.id, scored(probe, encoder, [example])
+        found: dict[Any, Any] = probe.table(whole.logits).iloc[0].to_dict()
         answer = {"id": name, **{k: v.item() if hasattr(v, "item") else v for k, v in found.items()}}
+        if whole.truncated[0]:
+            answer["truncated"] = True
         if alarm is not None:
             pieces = probe.scores(scored(probe, encoder, [example], by_piece=True).logits)
             top = float(highest(Score.parse(alarm.rule), pieces, np.array([len(pieces)]))[0])

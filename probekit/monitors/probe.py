@@ -69,6 +69,12 @@ class Probe:
         return len(self.classes) == 2 and self.kind not in (*NUMBERS, *LABELS)
 
     @property
+    def scores_pieces(self) -> bool:
+        """Whether single pieces have one score: of linear probes and monitors of two classes or a number."""
+        single = self.two_classes or (self.kind in NUMBERS and self.kind not in LABELS)
+        return self.weights.form in ("linear", "monitor") and single
+
+    @property
     def direction(self) -> np.ndarray:
         """float32 (K, d), or (d,) for two classes or a number: the gradient of the logits, of length as fitted.
 

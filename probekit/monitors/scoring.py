@@ -16,6 +16,7 @@ from probekit.activations.writing.reading import Reading
 from probekit.errors import ModelError, UsageError
 from probekit.models.options import LoadOptions
 from probekit.models.sites.selection import choose_sites
+from probekit.probes.kept import one_line
 from probekit.probes.solvers.attention import Sequences
 from probekit.probes.spans import pair_features
 from probekit.runtime import Progress, no_progress
@@ -84,7 +85,7 @@ def load_model(
     """
     from probekit.models import load_encoder
 
-    wanted = probe.card["encoder"]
+    wanted, given = probe.card["encoder"], model
     site = Site.parse(probe.layer)
     if model is None or isinstance(model, str | Path):
         options = LoadOptions(
@@ -103,6 +104,8 @@ def load_model(
     if site not in model.sites:
         if site.name in (RESIDUAL, "final_norm") or not hasattr(model, "read_sites"):
             raise ModelError(f"the probe reads {site}, which {model.name} does not have.")
+        if given is model:
+            raise ModelError(f"the probe reads {site}; load the model with sites={str(site)!r}.")
         choose_sites(model, str(site), None)
     changed = changes(wanted, model.spec)
     if changed and not anyway:
@@ -113,14 +116,14 @@ def load_model(
     return model, changed
 
 
-def changes(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, ...]:
+def changes(wanted: Mapping[str, Any], found: Mapping[str, Any], names: Sequence[str] = SAME) -> tuple[str, ...]:
     """What differs between the vectors that a probe was fitted on and others, in words."""
     words = {"weights_digest": "the model's weights", "tokenizer_digest": "the tokenizer", "dtype": "the precision"}
-    told = []
-    for name in SAME:
-        if name in wanted and wanted[name] != found.get(name):
-            told.append(f"{words.get(name, name)} ({wanted[name]!s:.40}, now {found.get(name)!s:.40})")
-    return tuple(told)
+    return tuple(
+        f"{words.get(name, name)} ({wanted.get(name)!s:.40}, now {found.get(name)!s:.40})"
+        for name in names
+        if wanted.get(name) != found.get(name)
+    )
 
 
 def examples_of(texts: Sequence[Any]) -> list[Example]:
@@ -178,10 +181,11 @@ def _chunks(examples: Sequence[Example], tell: Callable[[int], Any]) -> Iterator
 
 def _reading(probe: Probe, encoder: Encoder, examples: Sequence[Example], *, by_piece: bool) -> Reading:
     card, vectors = probe.card["encoder"], probe.card.get("vectors", {})
-    for has, what in ((vectors.get("spans"), "spans"), (card.get("chat_template"), "conversations")):
+    chats = card.get("chat_template") or any(e.chat for e in examples)
+    for has, what in ((vectors.get("spans"), "spans"), (chats, "conversations")):
         if has:
             raise UsageError(
-                f"the probe reads {what}; make a cache of them as for training, and apply the probe to it."
+                f"{what} are not scored as plain texts; make a cache as for training, and apply the probe to it."
             )
     if card.get("context") not in (None, "none") or card.get("generate"):
         raise UsageError(
@@ -190,14 +194,14 @@ def _reading(probe: Probe, encoder: Encoder, examples: Sequence[Example], *, by_
     if not examples:
         raise UsageError("there are no texts to score.")
     words = bool(vectors.get("words"))
-    if words != (examples[0].words is not None):
+    if any(words != (e.words is not None) for e in examples):
         kinds = ("texts", "lists of words") if words else ("lists of words", "texts")
         raise UsageError(f"these are {kinds[0]}, and the probe was fitted on {kinds[1]}.")
     pairs = card.get("pairs")
-    if (examples[0].pair is not None) != (pairs is not None):
+    if any((e.pair is not None) != (pairs is not None) for e in examples):
         raise UsageError(f"the probe was fitted on {'single texts' if pairs is None else 'pairs of texts'}.")
     level = str(card["tokens"]) if words else str(TokenLevel.PIECE) if by_piece or probe.weights.by_piece else None
-    if by_piece and (words or pairs == "separate" or len(probe.weights.arrays.get("bias", ())) != 1):
+    if by_piece and (words or pairs == "separate" or not probe.scores_pieces):
         raise UsageError(
             "single pieces have a score of linear probes of texts with two classes or a number; leave out by."
         )
@@ -235,7 +239,7 @@ def _of_pieces(
             raise UsageError(f"{encoder.name} does not name its pieces; leave out by.")
         name = encoder.tokenizer.backend.id_to_token
         pieces = tuple(name(int(i)) or "" for i in tokens.token_ids[kept])
-        return Scored(probe.weights.of_pieces(x[kept]), of[kept], chunk.read, chunk.truncated, pieces)
+        return Scored(one_line(probe.weights).of_pieces(x[kept]), of[kept], chunk.read, chunk.truncated, pieces)
     length = np.bincount(of[kept], minlength=len(examples))
     row = np.flatnonzero(kept)
     some = np.flatnonzero(length)

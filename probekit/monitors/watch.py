@@ -18,6 +18,7 @@ from probekit.models.transformers.blocks import body, find_blocks, find_final_no
 from probekit.monitors.alarm import Alarm, Running
 from probekit.monitors.scoring import changes
 from probekit.notes import logger
+from probekit.probes.kept import one_line
 from probekit.probes.solvers.scores import Score
 from probekit.rows.schema import FINAL
 from probekit.sites import RESIDUAL, Site
@@ -50,6 +51,8 @@ class Watch:
         Called after each step with the number of pieces read, and float32 (probes, sequences), the scores of the last.
     prompt : bool
         Whether the alarm reads the pieces of the prompt, too.
+    ends : sequence of int, optional
+        The pieces that end a text, after which its row is padding (default: those of the model's generation_config).
     anyway : bool
         Whether other weights than those of the probes' cards are taken.
 
@@ -71,10 +74,13 @@ class Watch:
 
     def __init__(
         self, probes: Sequence[Probe], model: Any, *, alarm: Alarm | None = None,
-        callback: Callable[[int, np.ndarray], Any] | None = None, prompt: bool = False, anyway: bool = False,
+        callback: Callable[[int, np.ndarray], Any] | None = None, prompt: bool = False,
+        ends: Sequence[int] | None = None, anyway: bool = False,
     ) -> None:  # fmt: skip
         self.probes, self.model, self.alarm, self.callback = tuple(probes), model, alarm, callback
         self.prompt, self.base = prompt, body(model)
+        known: Any = getattr(getattr(model, "generation_config", None), "eos_token_id", None) if ends is None else ends
+        self._ends = torch.tensor([known] if isinstance(known, int) else list(known or ()), dtype=torch.int64)
         self._places = {place: [k for k, one in enumerate(probes) if one.layer == place] for place in _places(probes)}
         for probe in self.probes:
             _check(probe, model, anyway=anyway)
@@ -87,6 +93,7 @@ class Watch:
         self._parts: list[torch.Tensor] = []
         self._now: dict[str, torch.Tensor] = {}
         self._running: Running | None = None
+        self._ids: torch.Tensor | None = None
         self._seen = self.prompts = 0
         self.stopped = np.zeros(0, dtype=bool)
 
@@ -97,13 +104,17 @@ class Watch:
             return [np.empty((0, 0), np.float32) for _ in self.probes]
         return list(torch.cat(self._parts, 2).cpu().numpy())
 
-    def _weights(self, of: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Directions (k, d) of the probes of one place, and their biases (k,), the means folded in by float64."""
-        arrays = [self.probes[k].weights.arrays for k in of]
-        weight = np.concatenate([one["weight"] for one in arrays]).astype(np.float64)
-        means = np.stack([one["mean"] for one in arrays]).astype(np.float64)
-        bias = np.concatenate([one["bias"] for one in arrays]) - (weight * means).sum(1)
-        return torch.from_numpy(weight.astype(np.float32)), torch.from_numpy(bias.astype(np.float32))
+    def _weights(self, of: Sequence[int]) -> tuple[torch.Tensor, ...]:
+        """Of the probes of one place directions (k, d), biases (k,), and a mean (d,) that is taken off first.
+
+        What is left of each probe's own mean is folded into its bias in float64.
+        """
+        arrays = [one_line(self.probes[k].weights).arrays for k in of]
+        weight = np.concatenate([one["weight"] for one in arrays])
+        means = np.stack([one["mean"] for one in arrays])
+        rest = (weight.astype(np.float64) * (means.astype(np.float64) - means[0])).sum(1)
+        bias = np.concatenate([one["bias"] for one in arrays]) - rest
+        return tuple(map(torch.from_numpy, (weight, bias.astype(np.float32), means[0].copy())))
 
     def __enter__(self) -> Self:
         """Begin to watch."""
@@ -146,23 +157,40 @@ class Watch:
         past = given.get("past_key_values")
         before = 0 if past is None else int(past.get_seq_length())
         total, mask = before + ids.shape[1], given.get("attention_mask")
-        goes_on = before == self._seen if before else total == self._seen + 1  # without a cache, all is read again
+        again = ids[:, : self._seen] if not before and ids.ndim == 2 else None  # without a cache, all is read again
+        goes_on = before == self._seen if before else again is not None and self._read_before(again, total)
         if not goes_on or (self._parts and self._parts[0].shape[1] != ids.shape[0]):
+            if before > self._seen or (before and self._parts):
+                raise UsageError(
+                    "the watch has not seen the pieces that the model keeps, or it takes some back: attach it before "
+                    "the first piece is read, and leave out assisted decoding and a cache of a former text."
+                )
             self.reset()
+        self._ids = ids.clone() if not before and ids.ndim == 2 else self._ids
         self._new, self._mask = total - self._seen, None
         if isinstance(mask, torch.Tensor) and mask.ndim == 2:
             self._mask = mask[:, -self._new :] == 0
         if not self._seen:
             self.prompts, self.stopped = total, np.zeros(ids.shape[0], dtype=bool)
+            self._ended = torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
+        elif ids.ndim == 2 and len(self._ends):
+            ended = self._ended[:, None].expand(-1, self._new)
+            self._mask = ended if self._mask is None else self._mask | ended
+            self._ended = self._ended | torch.isin(ids[:, -self._new :], self._ends.to(ids.device)).any(1)
         self._seen = total
+
+    def _read_before(self, ids: torch.Tensor, total: int) -> bool:
+        """Whether these are the pieces that were read, with one more."""
+        known = self._ids
+        if known is None or total != self._seen + 1 or known.shape[0] != ids.shape[0]:
+            return False
+        return torch.equal(ids[:, : known.shape[1]], known)
 
     def _score(self, place: str, output: Any) -> None:
         hidden = (output[0] if isinstance(output, tuple | list) else output).detach()
-        weight, bias = (part.to(hidden.device) for part in self._stacked[place])
-        self._stacked[place] = weight, bias
-        self._now[place] = torch.addmm(bias, hidden[:, -self._new :].float().flatten(0, 1), weight.T).view(
-            hidden.shape[0], self._new, -1
-        )
+        self._stacked[place] = weight, bias, mean = tuple(part.to(hidden.device) for part in self._stacked[place])
+        new = hidden[:, -self._new :].float().flatten(0, 1) - mean
+        self._now[place] = torch.addmm(bias, new, weight.T).view(hidden.shape[0], self._new, -1)
 
     def _end(self, *_: Any) -> None:
         own = torch.empty(len(self.probes), *next(iter(self._now.values())).shape[:2])
@@ -187,7 +215,15 @@ class Watch:
             self.stopped[at] |= self._running.step(at, new[at]) > self.alarm.threshold
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        """Which texts the alarm ends, bool (sequences,): a stopping criterion of transformers."""
+        """Which texts the alarm ends, bool (sequences,): a stopping criterion of transformers.
+
+        Raises
+        ------
+        UsageError
+            If the texts have changed rows, as in beam search.
+        """
+        if len(input_ids) != len(self.stopped):
+            raise UsageError("beam search moves texts to other rows, so that no probe can follow them; leave it out.")
         return torch.from_numpy(self.stopped.copy()).to(input_ids.device)
 
 
@@ -200,7 +236,7 @@ def _places(probes: Sequence[Probe]) -> list[str]:
 def _check(probe: Probe, model: Any, *, anyway: bool) -> None:
     """Refuse a probe that cannot be read off this model's blocks."""
     site = Site.parse(probe.layer)
-    if probe.weights.form not in ("linear", "monitor") or probe.weights.outputs != 1:
+    if not probe.scores_pieces:
         raise UsageError(f"{probe!r} has no single score of a piece; attach linear probes of two classes or a number.")
     if site.name not in (RESIDUAL, FINAL):
         raise UsageError(f"the probe reads {site}; layers of the residual stream and final_norm can be watched.")
@@ -210,11 +246,10 @@ def _check(probe: Probe, model: Any, *, anyway: bool) -> None:
             f"the probe reads layer {site} of width {probe.weights.width}; the model has {config.num_hidden_layers} "
             f"blocks of width {config.hidden_size}."
         )
-    found: dict[str, Any] = {}
+    wanted, found = probe.card["encoder"], dict[str, Any]()
     with suppress(ProbekitError, OSError, TypeError):
         found = identify(model.config._name_or_path)
-    wanted = {k: v for k, v in probe.card["encoder"].items() if k == "weights_digest"}
-    if not found:
-        log.info("whether this is the model that the probe was fitted on cannot be seen: it has no folder.")
-    elif (changed := changes(wanted, found)) and not anyway:
+    if not found or "weights_digest" not in wanted:
+        log.info("whether this is the model that the probe was fitted on cannot be seen: there is no digest.")
+    elif (changed := changes(wanted, found, ("weights_digest",))) and not anyway:
         raise UsageError(f"the probe was fitted on other vectors: {'; '.join(changed)}; anyway=True attaches it.")

@@ -194,6 +194,15 @@ def stacked(parts: Sequence[Weights | float]) -> Weights | None:
     return _weights("linear", mean=mean, weight=np.stack(weight), bias=np.array(bias))
 
 
+def one_line(weights: Weights) -> Weights:
+    """A linear probe of two classes, or a monitor, with one logit: class 1 against class 0."""
+    if weights.outputs == 1:
+        return weights
+    arrays = {name: weights.arrays[name] for name in ("mean",)}
+    arrays |= {name: _line(weights.arrays[name])[None] for name in ("weight", "bias")}
+    return Weights(weights.form, arrays, weights.scores)
+
+
 def _line(array: np.ndarray) -> np.ndarray:
     """The row of class 1 against class 0."""
     return array[0] if len(array) == 1 else array[1] - array[0]

@@ -218,8 +218,11 @@ def test_a_line_in_a_line_out(kept, encoder, tmp_path, monkeypatch, capsys):
     assert first == {"id": "0", **{k: v for k, v in table.iloc[0].to_dict().items() if k != "id"}}
     rest = list(answers)
     assert rest[0]["score"] == table["score"][1]
-    assert [answer["id"] for answer in rest] == ["b", 2, 3, "5"]
+    assert [answer["id"] for answer in rest] == ["b", "2", "3", "5"]
     assert all("error" in answer for answer in rest[1:])
+    (tmp_path / "lines.txt").write_bytes(b"the cat sees\n\xff\xfe\na dog\n")
+    told = list(probekit.monitor(probe, tmp_path / "lines.txt", model=encoder))
+    assert ["error" in one for one in told] == [False, True, False]
     (tmp_path / "harmless.txt").write_text("\n".join(f"the {'cat ' * k}sees" for k in range(1, 21)))
     how = {"model": encoder, "harmless": tmp_path / "harmless.txt", "rule": "max", "rate": 0.1}
     told = list(probekit.monitor(probe, ["the cat sees", "dog dog dog dog"], **how))

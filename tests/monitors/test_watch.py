@@ -81,21 +81,25 @@ def test_it_leaves_the_model_as_it_was(model):
         raise ValueError("stop")
     assert before == sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
     with probe.attach(model) as watch:
-        for size in (4, 3, 6):  # each begins anew
-            model(input_ids=torch.arange(size)[None])
+        for size in (4, 3, 6, 7):  # each begins anew, also one that is longer by a piece
+            model(input_ids=torch.arange(size, 2 * size)[None])
             assert watch.scores[0].shape == (1, size)
+            alone = watch.scores[0]
+            watch.reset()
+            model(input_ids=torch.arange(size, 2 * size)[None])
+            np.testing.assert_array_equal(watch.scores[0], alone)
 
 
 def test_an_alarm_ends_a_text(model):
     probe = probe_of(1, model.config.hidden_size)
     how = {"input_ids": PROMPTS[1:], "max_new_tokens": 12, "do_sample": False, "pad_token_id": 0, "eos_token_id": -1}
-    with probe.attach(model) as watch:
+    with probe.attach(model, ends=()) as watch:
         whole = model.generate(**how)
     written = watch.scores[0][0, 5:]
     at = int(np.argmax(written[:8]))
     alarm = Alarm("max", float(np.sort(written[: at + 1])[-1]) - 1e-3)
     assert "alarm max above" in str(alarm)
-    with probe.attach(model, alarm=alarm) as watch:
+    with probe.attach(model, alarm=alarm, ends=()) as watch:
         out = model.generate(**how, stopping_criteria=[watch])
     first = int(np.flatnonzero(written > alarm.threshold)[0])
     assert watch.stopped.tolist() == [True]
@@ -150,11 +154,53 @@ def test_refusals(model, folder):
         Alarm.calibrated(np.zeros(80), np.full(40, 2), rate=0.1)
 
 
+def test_what_the_watch_has_not_seen_is_refused(model):
+    """A cache of a former text, and a rule under which texts tie."""
+    probe = probe_of(1, model.config.hidden_size)
+    kept = model(input_ids=torch.arange(4)[None], use_cache=True).past_key_values
+    with probe.attach(model), pytest.raises(UsageError, match="has not seen the pieces that the model keeps"):
+        model(input_ids=torch.arange(2)[None], past_key_values=kept, use_cache=True)
+    with pytest.raises(UsageError, match="38 of 40 texts have the score 0 of the threshold"):
+        Alarm.calibrated(np.r_[5.0, 6.0, np.zeros(38)], np.ones(40, int), rule="cusum:1", rate=0.1)
+
+
+def test_pieces_after_the_end_are_padding(model):
+    """Of a text that ends before another, and beams, whose texts change rows."""
+    probe = probe_of(1, model.config.hidden_size)
+    how = {"input_ids": PROMPTS, "attention_mask": MASK, "do_sample": False, "pad_token_id": 0}
+    free = model.generate(**how, max_new_tokens=6, eos_token_id=99)
+    end = int(free[0, 6])
+    assert end not in free[1, 5:9]
+    model.generation_config.eos_token_id = end
+    with probe.attach(model) as watch:
+        out = model.generate(**how, max_new_tokens=6)
+        at = int(np.flatnonzero(out[0, 5:].numpy() == end)[0]) + 5
+        assert np.isnan(watch.scores[0][0, at + 1 :]).all()
+        assert np.isfinite(watch.scores[0][1, :9]).all()
+        with pytest.raises(UsageError, match="beam"):
+            model.generate(**how, max_new_tokens=6, num_beams=3, stopping_criteria=[watch])
+    model.generation_config.eos_token_id = 2
+
+
+def test_two_logits_are_one_score(model):
+    """Mass-mean and k-sparse probes have a logit of each class."""
+    one = probe_of(1, model.config.hidden_size)
+    arrays = dict(one.weights.arrays)
+    arrays |= {
+        "weight": np.concatenate([-arrays["weight"], arrays["weight"]]) / 2,
+        "bias": np.array([-0.5, 0.5], np.float32),
+    }
+    two = Probe(Weights("linear", arrays), one.card)
+    with one.attach(model, two) as watch:
+        model(input_ids=torch.arange(5)[None])
+    np.testing.assert_allclose(watch.scores[1], watch.scores[0], rtol=1e-5, atol=1e-4)
+
+
 def test_an_alarm_from_texts(folder, tmp_path):
     encoder = probekit.load_encoder(folder, device="cpu")
     probe = probe_of(1, encoder.width)
     texts = [f"the {' '.join(['cat'] * k)} sees a dog" for k in range(1, 21)]
-    alarm = probe.alarm(texts, rule="max", rate=0.1, model=encoder, on="toys")
-    scores = probe.score(texts, model=encoder, by="piece").groupby("id", sort=False)["score"].max()
+    alarm = probe.alarm(texts, rule="max", rate=0.1, model=encoder, on="toys", anyway=True)
+    scores = probe.score(texts, model=encoder, by="piece", anyway=True).groupby("id", sort=False)["score"].max()
     assert (scores > alarm.threshold).sum() == 2
     assert (alarm.texts, alarm.on) == (20, "toys")

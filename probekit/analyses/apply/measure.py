@@ -21,7 +21,7 @@ from probekit.errors import CacheMismatch, UsageError
 from probekit.files import is_path
 from probekit.monitors.folder import load_probe
 from probekit.monitors.probe import LABELS, NUMBERS, Probe
-from probekit.monitors.scoring import load_model, scored
+from probekit.monitors.scoring import SAME, changes, load_model, scored
 from probekit.notes import logger
 from probekit.probes.protocol.diagnostic import gathered
 from probekit.probes.protocol.experiment import Fits
@@ -37,8 +37,8 @@ from probekit.tasks.task import Example, Task
 
 log = logger(__name__)
 CACHES = (".h5", ".hdf5")
-ANY = ("device", "width", "reads_at_most", "step", "checkpoint", "revision", "model")
-"""Keys of the card's ``encoder`` in which a cache may differ; it may have further poolings."""
+OF_VECTORS = (*SAME, "pairs", "positions", "chat_template", "context", "stateful", "generate", "base", "adapters")
+"""Keys of the card's ``encoder`` in which a cache must agree with it, beside its pooling or the level of its tokens."""
 
 
 def measure(
@@ -108,12 +108,11 @@ def _say(changed: Sequence[str]) -> None:
 def _of_cache(probe: Probe, cache: ActivationCache, options: ApplyOptions) -> Result:
     """Scores of the examples of a cache, and metrics where they are labelled."""
     wanted = probe.card["encoder"]
-    own: dict[str, Any] = {name: cache.spec.get(name) for name in wanted if name not in ANY}
-    if wanted.get("pooling") in (own.get("pooling") or ()):
-        own["pooling"] = wanted["pooling"]
-    changed = [
-        f"{name} ({wanted[name]!s:.40}, now {value!s:.40})" for name, value in own.items() if value != wanted[name]
-    ]
+    changed = [*changes(wanted, cache.spec, OF_VECTORS)]
+    if "pooling" in wanted and wanted["pooling"] not in (cache.spec.get("pooling") or ()):
+        changed.append(f"pooling ({wanted['pooling']}, now {cache.spec.get('pooling')})")
+    if "tokens" in wanted and wanted["tokens"] != cache.spec.get("tokens"):
+        changed.append(f"tokens ({wanted['tokens']}, now {cache.spec.get('tokens')})")
     if changed and not options.anyway:
         raise CacheMismatch(
             f"the probe was fitted on other vectors than those of {cache.path}: {'; '.join(changed)}. --anyway applies "

@@ -52,7 +52,9 @@ def measure(
     kept = list[Probe]()
     of_pair = partial(probe_pair, vectors=vectors, options=options, keep=kept.extend, calibrate=keep is not None)
     result = replace(caches.result(of_pair, progress, metrics, task, data_dir), probes=tuple(kept))
-    if keep is not None:
+    if keep is not None and not kept:
+        log.warning("nothing is kept: of several labels, only linear probes can be.")
+    elif keep is not None:
         save_probes(kept, keep)
     return result
 
