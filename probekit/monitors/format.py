@@ -7,6 +7,7 @@ Nothing is pickled, and no link is followed.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from probekit.files import digest_of_content, draft, read_json, remove
 from probekit.probes.kept import ARRAYS, Weights
 from probekit.probes.solvers.scores import Score
 from probekit.sites import Site
+from probekit.tasks.task import TaskKind
 from probekit.version import VERSION
 
 FORMAT = "probekit-probe/1"
@@ -98,9 +100,27 @@ def read_card(folder: Path) -> dict[str, Any]:
         for key, kind in wanted.items():
             if not isinstance(one.get(key), kind):
                 raise DataError(f"wanted {key!r} of the type {kind.__name__}, found {one.get(key)!r:.60}.", file=path)
-        if not all(isinstance(name, str) for name in one["classes"]):
-            raise DataError(f"the classes must be texts, not {one['classes']!r:.60}.", file=path)
+        _check_values(one, path)
     return card
+
+
+def _check_values(one: Mapping[str, Any], path: Path) -> None:
+    """Raise DataError for classes, a kind or numbers of a card that no probe has."""
+    classes = one["classes"]
+    if not all(isinstance(name, str) and name.isprintable() for name in classes) or len({*classes}) < len(classes):
+        raise DataError(f"the classes must be texts that differ, not {classes!r:.60}.", file=path)
+    if one["kind"] not in set(TaskKind):
+        raise DataError(f"wanted a 'kind' among {', '.join(TaskKind)}, found {one['kind']!r:.60}.", file=path)
+    for key, kind in (("vectors", dict), ("metrics", list), ("thresholds", list), ("dev", dict)):
+        if not isinstance(one.get(key, kind()), kind):
+            raise DataError(f"wanted {key!r} of the type {kind.__name__}, found {one[key]!r:.60}.", file=path)
+    for key, names in (("metrics", ("value",)), ("thresholds", ("rate", "threshold"))):
+        for entry in one.get(key, ()):
+            numbers = [entry.get(name, "") for name in names] if isinstance(entry, dict) else [""]
+            if not all(x is None or (isinstance(x, int | float) and math.isfinite(x)) for x in numbers):
+                raise DataError(f"{key}: wanted numbers for {', '.join(names)}, found {entry!r:.80}.", file=path)
+            if key == "metrics" and not isinstance(entry.get("metric"), str):
+                raise DataError(f"metrics: wanted the name of a metric, found {entry!r:.80}.", file=path)
 
 
 def read_weights(card: Mapping[str, Any], file: Any, path: Path) -> Weights:

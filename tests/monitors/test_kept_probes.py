@@ -177,8 +177,14 @@ BAD = {
     "form": ({}, {"form": "pickle"}, "wanted a form among linear"),
     "layer": ({}, {"layer": "../../etc"}, "is not a site"),
     "scores": ({}, {"form": "monitor", "scores": "eval"}, "scores is 'eval'"),
-    "texts": ({}, {"classes": [1, 2]}, "the classes must be texts"),
+    "texts": ({}, {"classes": [1, 2]}, "the classes must be texts that differ"),
     "kind": ({}, {"kind": None}, "wanted 'kind' of the type str"),
+    "other kind": ({}, {"kind": "bogus"}, "wanted a 'kind' among"),
+    "equal classes": ({}, {"classes": ["a", "a"]}, "texts that differ"),
+    "vectors": ({}, {"vectors": []}, "wanted 'vectors' of the type dict"),
+    "metrics": ({}, {"metrics": "x"}, "wanted 'metrics' of the type list"),
+    "value": ({}, {"metrics": [{"metric": "accuracy", "value": "x"}]}, "wanted numbers for value"),
+    "threshold": ({}, {"thresholds": [{"rate": 0.1}]}, "wanted numbers for rate, threshold"),
 }
 
 

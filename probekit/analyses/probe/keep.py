@@ -51,7 +51,7 @@ def probes_of(
         "kind": train.spec["kind"], "classes": list(train.spec["label_names"]) or [train.spec["task"]],
         "encoder": _encoder(train, vectors[0]),
         "vectors": _read(*vectors), "train": _data(train), "dev": _data(dev),
-        "balanced": options.balanced, "seed": options.seed,
+        "balanced": options.balanced, "seed": options.seed, "level": options.level,
     }  # fmt: skip
     return tuple(_probe(one, shared, rows, found, options) for one in sorted(fitted, key=_place(train)))
 
