@@ -32,7 +32,11 @@ def load_probes(folder: str | Path) -> tuple[Probe, ...]:
             file=path,
         )
     with reading(path, "safetensors"), safe_open(path, "numpy") as file:
-        return tuple(Probe(read_weights(one, file, path), one) for one in card["probes"])
+        found = tuple(Probe(read_weights(one, file, path), one) for one in card["probes"])
+        known = {f"{probe.layer}/{name}" for probe in found for name in probe.weights.arrays}
+        if more := sorted(set(file.keys()) - known):
+            raise DataError(f"it has arrays that {CARD} does not speak of: {', '.join(more)!r:.80}.", file=path)
+    return found
 
 
 def load_probe(folder: str | Path, layer: int | str | None = None) -> Probe:

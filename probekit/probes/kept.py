@@ -35,6 +35,8 @@ ARRAYS = {
     "monitor": ("mean", "weight", "bias", "slope", "shift"),
 }
 """The arrays of each form, all float32; ``linear`` may have ``absent`` beside them."""
+BLOCK = 1 << 25
+"""Bytes of vectors, or hidden units, that are scored at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +69,11 @@ class Weights:
         return self.arrays["b2" if self.form == "mlp" else "bias"].size
 
     @property
+    def block(self) -> int:
+        """How many vectors are scored at a time: of ``BLOCK`` bytes in float64."""
+        return max(1, BLOCK // (8 * max(self.width, self.arrays.get("b1", np.empty(0)).size)))
+
+    @property
     def by_piece(self) -> bool:
         """Whether it reads all pieces of a text."""
         return self.form in ("attention", "monitor")
@@ -93,7 +100,8 @@ class Weights:
         if x.shape[-1] != self.width:
             raise UsageError(f"the probe reads vectors of {self.width} dimensions; these have {x.shape[-1]}.")
         with np.errstate(invalid="ignore", over="ignore"):  # the error is raised below
-            parts = [self._of_block(part) for part in _parts(x, np.arange(x.shape[0]) if rows is None else rows)]
+            rows = np.arange(x.shape[0]) if rows is None else rows
+            parts = [self._of_block(part) for part in _parts(x, rows, self.block)]
         found = np.concatenate(parts) if parts else np.empty((0, self.outputs))
         if not np.isfinite(found).all():
             raise NonFiniteError("the vectors contain NaN or infinity.")
@@ -120,7 +128,9 @@ class Weights:
         """The logits of single pieces, float32 (t, K), of a linear probe or a monitor; pieces are float (t, d)."""
         if self.form not in ("linear", "monitor"):
             raise UsageError(f"a probe of the form {self.form} has no score of single pieces.")
-        return (self._centred(x) @ self.arrays["weight"].T + self.arrays["bias"]).astype(np.float32)
+        weight, bias = self.arrays["weight"], self.arrays["bias"]
+        parts = [self._centred(x[at]) @ weight.T + bias for at in blocks(len(x), self.block)]
+        return np.concatenate(parts or [np.empty((0, self.outputs))]).astype(np.float32)
 
     def log_proba(self, logits: np.ndarray) -> np.ndarray:
         """Natural logarithms of the probabilities of classes, float32 (n, 2 or K)."""
@@ -139,13 +149,13 @@ class Weights:
         return np.exp(self.log_proba(logits))
 
 
-def _parts(x: Any, rows: np.ndarray) -> Iterator[Any]:
+def _parts(x: Any, rows: np.ndarray, size: int) -> Iterator[Any]:
     if isinstance(x, Sequences):
         some = x.at(rows)
         if (some.length < 1).any():
             raise UsageError(f"text {int((some.length < 1).argmax())} has no pieces; this probe needs one at least.")
-        return (some.at(at) for at in some.blocks())
-    return (x[rows[at]] for at in blocks(len(rows)))
+        return (some.at(at) for at in some.blocks(size))
+    return (x[rows[at]] for at in blocks(len(rows), size))
 
 
 def weights_of(fitted: Any, target: int = 0) -> Weights:

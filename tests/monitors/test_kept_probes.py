@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ import probekit
 from probekit.errors import DataError, NonFiniteError, ProbekitError, UsageError
 from probekit.files import digest_of_content
 from probekit.monitors import Probe, load_probe, load_probes
+from probekit.monitors.format import MOST, card_digest
 from probekit.monitors.probe import save_probes
-from probekit.probes.kept import stacked, weights_of
+from probekit.probes.kept import Weights, stacked, weights_of
 from probekit.probes.protocol.options import Estimator
 from probekit.probes.protocol.selection import Problem, select
 from probekit.probes.solvers.attention import Sequences
@@ -38,6 +40,7 @@ def pieces(seed=0):
     return Sequences(values, np.arange(len(values)), np.cumsum(length) - length, length)
 
 
+@cache
 def fitted(estimator, classes, *, absent=False):
     """The probes of gold and of other labels that were chosen, and the vectors."""
     rng = np.random.default_rng(1)
@@ -85,6 +88,23 @@ def test_numbers_and_classes_without_examples():
     np.testing.assert_allclose(np.exp(found).sum(1), 1, rtol=1e-5)
 
 
+@pytest.mark.parametrize("estimator", ["logistic", "mlp", "attention", "monitor"])
+def test_blocks_are_of_bytes_and_change_no_bit(estimator, monkeypatch):
+    probe, x, _ = fitted(estimator, 2)
+    weights = weights_of(probe)
+    whole = weights.logits(x), None if weights.form in ("mlp", "attention") else weights.of_pieces(np.asarray(x))
+    read = []
+    centred = Weights._centred
+    monkeypatch.setattr(Weights, "_centred", lambda self, some: (read.append(some.shape[0]), centred(self, some))[1])
+    monkeypatch.setattr("probekit.probes.kept.BLOCK", 8 * 7 * max(D, weights.arrays.get("b1", np.empty(0)).size))
+    np.testing.assert_array_equal(weights.logits(x), whole[0])
+    assert max(read) <= 7
+    assert len(read) >= N // 7
+    if whole[1] is not None:
+        np.testing.assert_array_equal(weights.of_pieces(np.asarray(x)), whole[1])
+        assert weights.of_pieces(np.asarray(x)[:0]).shape == (0, 1)
+
+
 def test_labels_side_by_side():
     parts = [weights_of(fitted("mass-mean", 2)[0], target) for target in (0, 1)]
     both, x = stacked([parts[0], -1.5, parts[1]]), vectors()
@@ -112,7 +132,9 @@ def test_a_folder_gives_the_probe_back(estimator, classes, tmp_path):
     again = load_probe(tmp_path / "kept")
     np.testing.assert_array_equal(again.decision_function(x), probe.decision_function(x))
     np.testing.assert_array_equal(again.predict_proba(x), probe.predict_proba(x))
-    assert again.card == {**probe.card, "form": weights.form} | ({"scores": "rolling:10"} if weights.scores else {})
+    assert again.card == {**probe.card, "form": weights.form, "width": D} | (
+        {"scores": "rolling:10"} if weights.scores else {}
+    )
     assert "c0" in repr(again)
     probe.save(tmp_path / "kept")  # in its own place
     assert {p.name for p in (tmp_path / "kept").iterdir()} == {"probe.json", "weights.safetensors"}
@@ -139,6 +161,10 @@ def test_several_layers_in_a_folder(tmp_path):
     np.testing.assert_array_equal(load_probe(tmp_path / "kept", 0).direction, one.arrays["weight"][0])
     with pytest.raises(UsageError, match="no probe of layer 5; kept are 0, z.3"):
         load_probe(tmp_path / "kept", layer=5)
+    about = json.loads((tmp_path / "kept" / "probe.json").read_text())
+    damaged(tmp_path / "kept", None, **about["probes"][1])
+    with pytest.raises(DataError, match="two probes of layer z.3"):
+        load_probe(tmp_path / "kept")
     with pytest.raises(UsageError, match="one probe of a layer"):
         save_probes([probes[0], probes[0]], tmp_path / "twice")
     assert not (tmp_path / "twice").exists()
@@ -165,14 +191,27 @@ def damaged(folder, arrays=None, **changes):
         save_file({k: v for k, v in (part | arrays).items() if v is not None}, folder / "weights.safetensors")
     about["probes"][0] |= changes
     about["weights"] = digest_of_content(folder / "weights.safetensors")
+    about["digest"] = card_digest(about)
     path.write_text(json.dumps(about))
 
 
+LONG = "9" * 5000
 BAD = {
+    "infinity": ({"4/bias": np.array([np.inf], np.float32)}, {}, "finite float32"),
+    "wider": ({}, {"width": 5}, "read vectors of 6 dimensions, and probe.json says 5"),
+    "more arrays": ({"5/bias": np.ones(1, np.float32)}, {}, "does not speak of: '5/bias'"),
+    "slash": ({}, {"layer": "4/weight"}, "'4/weight' is not a site"),
+    "control characters": ({}, {"layer": "4\x1b[2J"}, "is not a site"),
+    "another way of writing": ({}, {"layer": "04"}, "'04' is not a site"),
+    "digits": ({}, {"layer": LONG}, "is not a site"),
+    "model": ({}, {"encoder": {"model": "\x1b[2Jbert"}}, "model must be a text without control characters"),
+    "task": ({}, {"train": {"task": 7}}, "task must be a text"),
+    "large numbers": ({}, {"metrics": [{"metric": "accuracy", "value": 10**400}]}, "wanted numbers for value"),
+    "kind of scores": ({}, {"form": "monitor", "scores": 7}, "scores is '7'"),
     "NaN": ({"4/weight": np.full((1, D), np.nan, np.float32)}, {}, "finite float32"),
     "float64": ({"4/weight": np.ones((1, D))}, {}, "finite float32"),
     "missing": ({"4/bias": None}, {}, "lacks 4/bias"),
-    "width": ({"4/mean": np.ones(D + 1, np.float32)}, {}, "do not fit each other"),
+    "width": ({"4/mean": np.ones(D + 1, np.float32)}, {"width": D + 1}, "do not fit each other"),
     "classes": ({}, {"classes": ["a", "b", "c"]}, "1 outputs for 3 classes"),
     "form": ({}, {"form": "pickle"}, "wanted a form among linear"),
     "layer": ({}, {"layer": "../../etc"}, "is not a site"),
@@ -209,15 +248,55 @@ def test_hostile_folders(tmp_path):
     (kept / "weights.safetensors").write_bytes(b"not arrays")
     with pytest.raises(DataError, match="one of the two files has changed"):
         load_probe(kept)
-    damaged_card = kept / "probe.json"
-    for text, why in (
-        ("[]", "wanted the format"),
-        ('{"format": "probekit-probe/9"}', "probekit-probe/9"),
-        ("{", "JSON"),
-    ):
-        damaged_card.write_text(text)
+    for text, why in CARDS.items():
+        (kept / "probe.json").write_text(text)
         with pytest.raises(ProbekitError, match=why):
             load_probe(kept)
+    with (kept / "probe.json").open("wb") as file:
+        file.truncate(MOST + 1)
+    with pytest.raises(DataError, match="it has 67,108,865 bytes; a card of probes has at most 67,108,864"):
+        load_probe(kept)
+
+
+DEEP = 100_000
+CARDS = {
+    "[]": "wanted the format",
+    '{"format": "probekit-probe/9"}': "probekit-probe/9",
+    "{": "JSON",
+    '{"format": "probekit-probe/1", "format": "probekit-probe/1"}': "the key 'format' occurs twice",
+    f'{{"format": {"[" * DEEP}{"]" * DEEP}}}': "nested too deeply",
+    f'{{"format": {"9" * 5000}}}': "JSON",
+    '{"format": "probekit-probe/1", "probes": []}': "a list of probes",
+}
+"""Contents of probe.json, and why they are refused."""
+
+
+def test_headers_that_claim_too_much(tmp_path):
+    kept = Probe(weights_of(fitted("logistic", 2)[0]), card()).save(tmp_path / "kept")
+    array = {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}
+    header = json.dumps({"4/mean": array}).encode()
+    for content in ((10**12).to_bytes(8, "little") + b"{}", len(header).to_bytes(8, "little") + header):
+        (kept / "weights.safetensors").write_bytes(content)
+        about = json.loads((kept / "probe.json").read_text())
+        about["weights"] = digest_of_content(kept / "weights.safetensors")
+        (kept / "probe.json").write_text(json.dumps(about | {"digest": card_digest(about)}))
+        with pytest.raises(DataError, match="cannot be read as safetensors"):
+            load_probe(kept)
+
+
+def test_an_edited_card_is_noticed(tmp_path):
+    probe = Probe(weights_of(fitted("logistic", 2)[0]), card(metrics=[{"metric": "accuracy", "value": 0.6}]))
+    path = probe.save(tmp_path / "kept") / "probe.json"
+    kept = path.read_text()
+    path.write_text(kept.replace("0.6", "0.9"))
+    with pytest.raises(DataError, match="it was edited"):
+        load_probe(tmp_path / "kept")
+    path.write_text(json.dumps(json.loads(kept)))  # other blanks are no other card
+    assert load_probe(tmp_path / "kept").card["metrics"] == probe.card["metrics"]
+    without = {key: value for key, value in json.loads(kept).items() if key not in ("digest", "weights")}
+    path.write_text(json.dumps(without))
+    with pytest.raises(DataError, match="probe.json says None"):
+        load_probe(tmp_path / "kept")
 
 
 def test_vectors_that_do_not_fit():

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from probekit.activations import ActivationCache
+from probekit.analyses.cards import Fitted, probes_of, shared_card
 from probekit.analyses.options import VectorOptions
-from probekit.analyses.probe.keep import Fitted, probes_of
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
 from probekit.analyses.vectors import columns_of, layer_vectors, with_label_sets
 from probekit.errors import UsageError
@@ -118,5 +118,6 @@ def probe_pair(
     seen = np.repeat(seen, len(question.label_names)) if of_train.label_sets is not None else seen
     how = {name: getattr(options, name) for name in ("resamples", "level", "seed", "by_label")}
     rows = probe_rows(found, seen=seen, **how)
-    keep(probes_of(fitted, (train, dev), (of_train, vectors), rows, found, options))
+    shared = shared_card((train, dev), (of_train, vectors), options, balanced=options.balanced)
+    keep(probes_of(sorted(fitted, key=lambda one: train.layers.index(one.layer)), shared, rows, found, options))
     return rows, found

@@ -67,9 +67,9 @@ class Sequences:
         at = np.repeat(self.start - first, self.length) + np.arange(self.length.sum())
         return np.array(self.values[self.piece[at]], dtype=np.float32)
 
-    def blocks(self) -> Iterator[np.ndarray]:
-        """Numbers of texts that follow each other, of about ``PIECES`` pieces together."""
-        of = np.cumsum(self.length) // PIECES
+    def blocks(self, size: int = PIECES) -> Iterator[np.ndarray]:
+        """Numbers of texts that follow each other, of about ``size`` pieces together."""
+        of = np.cumsum(self.length) // size
         for at in np.split(np.arange(len(of)), np.flatnonzero(np.diff(of)) + 1) if len(of) else ():
             go_on()
             yield at

@@ -1,10 +1,10 @@
-"""Cards of the probes of a pair of caches: what they read, how good they are, and what their scores mean."""
+"""Cards of kept probes: what they read, how good they are on dev, and what their scores mean."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,6 @@ from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors
 from probekit.monitors.probe import LABELS, NUMBERS, Probe
 from probekit.probes.kept import Weights
-from probekit.probes.protocol.options import ProbeOptions
 from probekit.rows.schema import layer_labels
 from probekit.statistics.calibration import BINS
 from probekit.statistics.detection import own_recall, rate_interval, threshold, too_few_above
@@ -29,7 +28,18 @@ ENCODER = (
     *("chat_template", "context", "stateful", "generate", "width", "reads_at_most"),
 )
 """Keys of a cache's spec that say which model reads a text, and how."""
-MEASURED = ("value", "ci_low", "ci_high", "joint_low", "joint_high", "null_mean", "p", "p_adjusted")
+MEASURED = ("value", "ci_low", "ci_high", "joint_low", "joint_high", "null_mean", "p", "p_adjusted", "value_unseen")
+
+
+class Evaluation(Protocol):
+    """How intervals are made."""
+
+    @property
+    def resamples(self) -> int | None: ...
+    @property
+    def level(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +51,25 @@ class Fitted:
     logits: np.ndarray
 
 
-def probes_of(
-    fitted: Sequence[Fitted], caches: tuple[ActivationCache, ActivationCache],
-    vectors: tuple[LayerVectors, VectorOptions], rows: pd.DataFrame, found: Predictions, options: ProbeOptions,
-) -> tuple[Probe, ...]:  # fmt: skip
-    """The probes of one pair of caches with their cards, in the order of the layers."""
+def shared_card(
+    caches: tuple[ActivationCache, ActivationCache], vectors: tuple[LayerVectors, VectorOptions], options: Evaluation,
+    **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """What the cards of all layers of a pair of caches, train and dev, have in common."""
     train, dev = caches
-    shared = {
+    of, how = vectors
+    return {
         "kind": train.spec["kind"], "classes": list(train.spec["label_names"]) or [train.spec["task"]],
-        "encoder": _encoder(train, vectors[0]),
-        "vectors": _read(*vectors), "train": _data(train), "dev": _data(dev),
-        "balanced": options.balanced, "seed": options.seed, "level": options.level,
+        "encoder": _encoder(train, of), "vectors": _read(of, how) | {"store": train.spec["store"]},
+        "train": _data(train), "dev": _data(dev), "seed": options.seed, "level": options.level, **more,
     }  # fmt: skip
-    return tuple(_probe(one, shared, rows, found, options) for one in sorted(fitted, key=_place(train)))
 
 
-def _place(cache: ActivationCache) -> Any:
-    order = {name: i for i, name in enumerate(cache.layers)}
-    return lambda one: order[one.layer]
+def probes_of(
+    fitted: Sequence[Fitted], shared: Mapping[str, Any], rows: pd.DataFrame, found: Predictions, options: Evaluation
+) -> tuple[Probe, ...]:
+    """The probes of one pair of caches with their cards, in the order of ``fitted``; rows are of gold labels too."""
+    return tuple(_probe(one, shared, rows, found, options) for one in fitted)
 
 
 def _encoder(cache: ActivationCache, of: LayerVectors) -> dict[str, Any]:
@@ -77,28 +88,43 @@ def _read(of: LayerVectors, options: VectorOptions) -> dict[str, Any]:
 
 
 def _data(cache: ActivationCache) -> dict[str, Any]:
-    return {name: cache.spec.get(name) for name in OF_DATA} | {"grouped": cache.groups is not None}
+    groups = None if cache.groups is None else len(np.unique(cache.groups))
+    return {name: cache.spec.get(name) for name in OF_DATA} | {"grouped": groups is not None, "groups": groups}
+
+
+def card_of(layer: str, shared: Mapping[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
+    """The card of a probe without calibration; ``rows`` are those of its metrics."""
+    fit = rows.iloc[0]
+    return {
+        "layer": layer, **shared, "estimator": fit["estimator"], "penalty": _number(fit.get("penalty")),
+        "converged": _flag(fit.get("converged")), "n": int(fit["n"]), "n_train": _whole(fit.get("n_train")),
+        "dev": {**shared["dev"], "seen_in_train": _whole(fit.get("seen_in_train"))},
+        "metrics": [{"metric": row["metric"], **_numbers(row)} for _, row in rows.iterrows()],
+    }  # fmt: skip
 
 
 def _probe(
-    one: Fitted, shared: Mapping[str, Any], rows: pd.DataFrame, found: Predictions, options: ProbeOptions
+    one: Fitted, shared: Mapping[str, Any], rows: pd.DataFrame, found: Predictions, options: Evaluation
 ) -> Probe:
     own = rows[(layer_labels(rows) == one.layer) & (rows["target"] == "gold") & (rows["site"] != "")]
-    own = own if "label" not in own else own[own["label"].isna()]
-    fit = own.iloc[0]
-    about = {
-        "layer": one.layer, **shared, "estimator": fit["estimator"], "penalty": _number(fit["penalty"]),
-        "converged": bool(fit["converged"]), "n": int(fit["n"]), "n_train": int(fit["n_train"]),
-        "metrics": [{"metric": row["metric"], **_numbers(row)} for _, row in own.iterrows()],
-    }  # fmt: skip
+    about = card_of(one.layer, shared, own if "label" not in own else own[own["label"].isna()])
     probe = Probe(one.weights, about)
     if probe.kind in (*NUMBERS, *LABELS):
         return probe
     gold, proba = found.gold[0], probe.proba(one.logits)
-    more = {"temperature": _number(fit.get("temperature")), "reliability": _reliability(proba, gold)}
+    temperature = own["temperature"].iloc[0] if "temperature" in own else None
+    more = {"temperature": _number(temperature), "reliability": _reliability(proba, gold)}
     if probe.two_classes:
         more["thresholds"] = [_threshold(rate, gold, probe.scores(one.logits), found.groups, options) for rate in RATES]
     return Probe(one.weights, {**about, **more})
+
+
+def _flag(value: Any) -> bool | None:
+    return None if value is None or pd.isna(value) else bool(value)
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None or pd.isna(value) else int(value)
 
 
 def _numbers(row: pd.Series) -> dict[str, float | None]:
@@ -119,7 +145,7 @@ def _reliability(proba: np.ndarray, gold: np.ndarray) -> list[dict[str, float]]:
 
 
 def _threshold(
-    rate: float, gold: np.ndarray, scores: np.ndarray, groups: np.ndarray | None, options: ProbeOptions
+    rate: float, gold: np.ndarray, scores: np.ndarray, groups: np.ndarray | None, options: Evaluation
 ) -> dict[str, Any]:
     """The threshold for a rate of false positives, and the rate and the recall at it with their intervals."""
     negative = gold == 0
