@@ -115,7 +115,9 @@ def _probe(
     temperature = own["temperature"].iloc[0] if "temperature" in own else None
     more = {"temperature": _number(temperature), "reliability": _reliability(proba, gold)}
     if probe.two_classes:
-        more["thresholds"] = [_threshold(rate, gold, probe.scores(one.logits), found.groups, options) for rate in RATES]
+        more["thresholds"] = [
+            threshold_of(rate, gold, probe.scores(one.logits), found.groups, options) for rate in RATES
+        ]
     return Probe(one.weights, {**about, **more})
 
 
@@ -144,7 +146,7 @@ def _reliability(proba: np.ndarray, gold: np.ndarray) -> list[dict[str, float]]:
     return [{"said": float(said[at].mean()), "held": float(right[at].mean()), "n": len(at)} for at in parts]
 
 
-def _threshold(
+def threshold_of(
     rate: float, gold: np.ndarray, scores: np.ndarray, groups: np.ndarray | None, options: Evaluation
 ) -> dict[str, Any]:
     """The threshold for a rate of false positives, and the rate and the recall at it with their intervals."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from probekit.errors import UsageError
 from probekit.monitors.scoring import examples_of, load_model, scored
 from probekit.probes.solvers.scores import Score
 from probekit.runtime import Progress, no_progress
-from probekit.statistics.detection import rate_interval, threshold
+from probekit.statistics.detection import promised, rate_interval
 
 if TYPE_CHECKING:
     from probekit.monitors.probe import Probe
@@ -56,9 +57,10 @@ class Alarm:
         cls, scores: np.ndarray, length: np.ndarray, *, rule: str = "rolling:10", rate: float = 0.01, on: str = "",
         groups: np.ndarray | None = None, level: float = 0.95,
     ) -> Alarm:  # fmt: skip
-        """The alarm that stops a share ``rate`` of harmless texts, from the scores of their pieces.
+        """The alarm that stops at most a share ``rate`` of further harmless texts, from the scores of pieces.
 
-        A text is stopped if the rule's score of some beginning is above the threshold.
+        A text is stopped if the rule's score of some beginning is above the threshold. The promise is one on average
+        over samples of harmless texts; the interval says what may be the share for the one that this sample gives.
 
         Parameters
         ----------
@@ -76,31 +78,33 @@ class Alarm:
         Raises
         ------
         UsageError
-            If there are fewer than 1 / rate texts.
+            If there are fewer than about 1 / rate texts, or groups of them.
 
         Examples
         --------
         >>> alarm = Alarm.calibrated(np.arange(200.0), np.ones(200, int), rule="max", rate=0.05)
         >>> alarm.threshold, round(alarm.low, 3), round(alarm.high, 3)
-        (189.0, 0.028, 0.091)
+        (190.0, 0.024, 0.084)
         """
         of_texts = highest(Score.parse(rule), np.asarray(scores), np.asarray(length))
-        at = float(threshold(of_texts[None], rate)[0])
-        if np.isnan(at):
+        if (above := promised(of_texts, rate, groups)) < 0:
+            of = "" if groups is None else f" in {len(np.unique(groups))} groups"
             raise UsageError(
-                f"{len(length)} harmless texts cannot resolve a rate of {rate:g}; {round(1 / rate)} can. Give more "
-                "texts, or a higher rate."
+                f"{len(length)} harmless texts{of} cannot resolve a rate of {rate:g}; {math.ceil(1 / rate - 1e-9)} "
+                f"{'texts' if groups is None else 'groups of equal size'} can. Give more texts, or a higher rate."
             )
+        at = float(np.sort(of_texts)[-1 - above])
         if np.isinf(at):
             raise UsageError(
                 f"most texts are shorter than the {Score.parse(rule).pieces} pieces of {rule}; take fewer."
             )
-        if (equal := int((of_texts == at).sum())) > 1:
+        tied = of_texts == at
+        if (equal := int(tied.sum()) if groups is None else len(np.unique(groups[tied]))) > 1:
             raise UsageError(
                 f"{equal} of {len(length)} texts have the score {at:g} of the threshold under {rule}, so the share "
                 f"above it is not near {rate:g}; take another rule, such as max, or another rate."
             )
-        low, high = rate_interval(of_texts, int(rate * len(length) + 1e-9), groups, level)
+        low, high = rate_interval(of_texts, above, groups, level)
         return cls(rule, at, rate, low, high, len(length), on)
 
     def __str__(self) -> str:

@@ -239,6 +239,37 @@ def threshold(negative: np.ndarray, rate: float) -> np.ndarray:
     return found
 
 
+def promised(negative: np.ndarray, rate: float, groups: np.ndarray | None = None) -> int:
+    """How many of the negatives may lie above a threshold that further ones exceed at most ``rate`` often, on average.
+
+    Above the threshold that k of m independent negatives exceed lies (k + 1) / (m + 1) of the population, on average
+    over samples; so k is the largest for which this is at most ``rate`` (split conformal prediction: Papadopoulos et
+    al. 2002). Of groups, m is divided by the design effect of groups whose members are all alike.
+
+    Parameters
+    ----------
+    negative : np.ndarray
+        Float (m,), scores of negatives.
+    rate : float
+        From 0 to below 1.
+    groups : np.ndarray, optional
+        (m,), negatives that are not independent.
+
+    Returns
+    -------
+    int
+        k; negative if there are too few negatives, or groups of them: fewer than 1 / rate - 1.
+
+    Examples
+    --------
+    >>> promised(np.arange(200.0), 0.01), promised(np.arange(99.0), 0.01), promised(np.arange(98.0), 0.01)
+    (1, 0, -1)
+    """
+    m = len(negative)
+    alike = 1.0 if groups is None else float((np.unique(groups, return_counts=True)[1] ** 2).sum() / m)
+    return int(np.floor(rate * (m + alike) - alike + 1e-9))
+
+
 def rate_interval(
     negative: np.ndarray, above: int, groups: np.ndarray | None = None, level: float = 0.95
 ) -> tuple[float, float]:
@@ -246,16 +277,18 @@ def rate_interval(
 
     The threshold is the score of the negative with ``above`` others above it. For m independent negatives of any
     continuous distribution, the share of the population above it has the distribution Beta(above + 1, m - above) (David
-    & Nagaraja 2003, section 2.3). Of groups, m and ``above`` are divided by the design effect (Kish 1965, section 5.4)
-    of lying above the threshold. That of few groups is imprecise, so it is averaged with the effect of groups whose
-    members all lie on one side, which counts as 2 groups with a member above it.
+    & Nagaraja 2003, section 2.3): the lower end is that of Clopper & Pearson (1934) for the negatives at or above the
+    threshold, the upper end theirs for those above it. Of groups, both counts and m are divided by the design effect
+    (Kish 1965, section 5.4) of being counted. That of few groups is imprecise, so it is averaged with the effect of
+    groups whose members are all counted or all not, which weighs as 2 groups with a counted member.
 
     Parameters
     ----------
     negative : np.ndarray
-        Float (m,), scores of negatives.
+        Float (m,), scores of negatives. Where several that are not of one group lie at the threshold, the lower end is
+        that of those above it.
     above : int
-        How many of them lie above the threshold, 1 or more.
+        How many of them lie above the threshold.
     groups : np.ndarray, optional
         (m,), negatives that are not independent.
     level : float
@@ -265,20 +298,28 @@ def rate_interval(
     --------
     >>> low, high = rate_interval(np.arange(200.0), 10)
     >>> round(low, 3), round(high, 3)
-    (0.028, 0.091)
+    (0.028, 0.09)
     """
-    m, effect = len(negative), 1.0
-    if groups is not None:
-        code = np.unique(groups, return_inverse=True)[1].reshape(-1)
-        higher = negative > np.partition(negative, m - 1 - above)[m - 1 - above]
-        p, size = higher.mean(), np.bincount(code)
-        if len(size) > 1 and 0 < p < 1:
-            spread = (np.bincount(code, higher - p) ** 2).sum() * len(size) / (len(size) - 1)
-            hit = len(np.unique(code[higher]))
-            effect = max(1.0, (hit * spread / (m * p * (1 - p)) + 2 * (size**2).sum() / m) / (hit + 2))
-    tail = (1 - level) / 2
-    low, high = stats.beta.ppf([tail, 1 - tail], above / effect + 1, (m - above) / effect)
-    return float(low), float(high)
+    m, tail = len(negative), (1 - level) / 2
+    code = np.arange(m) if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
+    at = np.partition(negative, m - 1 - above)[m - 1 - above]
+    higher = negative > at
+    reached = higher if len(np.unique(code[negative == at])) > 1 else negative >= at
+    count, of = _independent(reached, code)
+    low = stats.beta.ppf(tail, count, of - count + 1) if count else 0.0
+    count, of = _independent(higher, code)
+    return float(low), float(stats.beta.ppf(1 - tail, count + 1, of - count))
+
+
+def _independent(counted: np.ndarray, code: np.ndarray) -> tuple[float, float]:
+    """How many independent examples the counted ones, bool (m,), are worth, and how many all; code (m,): groups."""
+    m, size, hit = len(counted), np.bincount(code), len(np.unique(code[counted]))
+    effect, p = (size**2).sum() / m, counted.mean()
+    if len(size) > 1 and 0 < p < 1:
+        of_groups = (np.bincount(code, counted - p) ** 2).sum() * len(size) / (len(size) - 1)
+        of_examples = m * p * (1 - p) * m / (m - 1)
+        effect = max(1.0, (hit * of_groups / of_examples + 2 * effect) / (hit + 2))
+    return float(counted.sum() / effect), float(m / effect)
 
 
 def own_recall(

@@ -123,6 +123,21 @@ def test_rules_piece_by_piece(rule):
     assert Running(score, 2).step(np.array([1]), np.array([0.0])).shape == (1,)
 
 
+@pytest.mark.parametrize(("texts", "copies"), [(99, 1), (100, 1), (250, 1), (60, 5)])
+def test_alarms_stop_no_more_than_the_stated_share_on_average(texts, copies):
+    """Exact for scores of a known distribution; where texts come in copies, their groups count."""
+    rng, rate, share = np.random.default_rng(2), 0.01 if copies == 1 else 0.05, []
+    groups = np.repeat(np.arange(texts), copies) if copies > 1 else None
+    for _ in range(400):
+        scores = np.repeat(rng.random(texts), copies)
+        alarm = Alarm.calibrated(scores, np.ones(len(scores), int), rule="max", rate=rate, groups=groups)
+        share.append(1 - alarm.threshold)
+    error = np.std(share) / 20
+    assert rate / 2 - 2 * error < np.mean(share) < rate + 2 * error
+    with pytest.raises(UsageError, match="50 harmless texts in 10 groups cannot resolve a rate of 0.05; 20 groups"):
+        Alarm.calibrated(np.arange(50.0), np.ones(50, int), rate=0.05, rule="max", groups=np.repeat(np.arange(10), 5))
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_alarms_stop_the_stated_share_of_harmless_texts(rule):
     rng = np.random.default_rng(1)
@@ -202,5 +217,5 @@ def test_an_alarm_from_texts(folder, tmp_path):
     texts = [f"the {' '.join(['cat'] * k)} sees a dog" for k in range(1, 21)]
     alarm = probe.alarm(texts, rule="max", rate=0.1, model=encoder, on="toys", anyway=True)
     scores = probe.score(texts, model=encoder, by="piece", anyway=True).groupby("id", sort=False)["score"].max()
-    assert (scores > alarm.threshold).sum() == 2
+    assert (scores > alarm.threshold).sum() == 1  # of 20 and a further one, 2
     assert (alarm.texts, alarm.on) == (20, "toys")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from probekit.statistics.detection import (
@@ -12,6 +13,7 @@ from probekit.statistics.detection import (
     area_interval,
     difference,
     own_recall,
+    rate_interval,
     smallest_rate,
     threshold,
 )
@@ -75,6 +77,37 @@ def test_a_threshold_lets_the_rate_pass(m: int, rate: float) -> None:
     at = threshold(negative, rate)[0]
     assert (negative > at).sum() == int(rate * m)
     assert (negative >= at).sum() == int(rate * m) + 1
+
+
+def test_rates_without_groups_are_those_of_clopper_and_pearson() -> None:
+    scores = np.random.default_rng(0).normal(size=150)
+    low, high = rate_interval(scores, 6)
+    assert low == pytest.approx(stats.beta.ppf(0.025, 7, 144))
+    assert high == pytest.approx(stats.beta.ppf(0.975, 7, 144))
+    tied = np.r_[np.zeros(100), 1:4]  # 3 above, whatever is asked for
+    low, high = rate_interval(tied, 10)
+    exact = stats.binomtest(3, 103).proportion_ci(method="exact")
+    assert (low, high) == pytest.approx((exact.low, exact.high))
+    assert rate_interval(np.zeros(100), 5)[0] == 0
+
+
+def test_rates_of_copies_are_those_of_one_of_each() -> None:
+    scores, of = np.random.default_rng(1).normal(size=60), np.repeat(np.arange(60), 20)
+    assert rate_interval(np.repeat(scores, 20), 60, of) == pytest.approx(rate_interval(scores, 3), rel=0.02)
+    low, high = rate_interval(scores, 3, np.zeros(60, int))  # one group is one example
+    assert low < 0.001
+    assert high > 0.9
+
+
+@pytest.mark.parametrize(("groups", "size", "rate"), [(60, 20, 0.01), (20, 20, 0.05)])
+def test_rates_of_groups_of_near_copies_are_covered(groups: int, size: int, rate: float) -> None:
+    rng, of = np.random.default_rng(2), np.repeat(np.arange(groups), size)
+    held = []
+    for _ in range(600):
+        scores = 0.9**0.5 * rng.normal(size=groups)[of] + 0.1**0.5 * rng.normal(size=len(of))
+        low, high = rate_interval(scores, above := round(rate * len(of)), of)
+        held.append(low <= stats.norm.sf(np.sort(scores)[-1 - above]) <= high)
+    assert np.mean(held) > 0.935  # ± .9 %; without groups at the threshold itself 90 and 92 %
 
 
 def test_too_few_negatives_give_no_threshold() -> None:
