@@ -321,4 +321,5 @@ def read_of(cache: ActivationCache) -> Read:
 
 def read_of_model(source: str | Path, spec: Mapping[str, Any]) -> Read:
     """The entry of a scored model in a card: where it was found, its digest, and its identity."""
-    return Read(str(source), "model", str(spec.get("weights_digest") or ""), dict(spec))
+    about = {name: value for name, value in spec.items() if name != "path"}  # that of its forward pass
+    return Read(str(source), "model", str(spec.get("weights_digest") or ""), about)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,15 @@ import numpy as np
 
 from probekit.calls import checked
 from probekit.constraint import Share
-from probekit.errors import ProbekitError, first_line, reading
-from probekit.files import parse_json, read_lines
+from probekit.errors import DataError, ProbekitError, first_line, reading
+from probekit.files import parse_json
 from probekit.monitors.alarm import Alarm, alarm_of, highest
 from probekit.monitors.folder import load_probe
 from probekit.monitors.probe import Probe
 from probekit.monitors.scoring import load_model, scored
 from probekit.probes.solvers.scores import Score
+from probekit.tasks.files.records import scan
+from probekit.tasks.files.stream import is_json_lines
 from probekit.tasks.task import Example
 
 if TYPE_CHECKING:
@@ -45,8 +47,8 @@ def monitor(
     probe : path or Probe
         A folder that ``probekit probe --keep`` wrote.
     lines : str, path or iterable of str
-        A file, "-" for standard input, or lines: JSON objects with the field ``text`` and, if you like, ``id`` and
-        ``pair``; other lines are texts.
+        A file, "-" for standard input, or lines: JSON objects with the field ``text`` (or ``words``, a list) and, if
+        you like, ``id`` and ``pair``; other lines are texts. Blank lines are left out, and counted.
     layer : str, optional
         The probe's layer, if the folder keeps several (default: the best on dev).
     model : str, path or Encoder, optional
@@ -66,7 +68,7 @@ def monitor(
     Yields
     ------
     dict
-        For each line: ``id`` (default: its number), ``score`` or the probability of each class, ``class``, and
+        For each line: ``id`` (default: its number, from 1), ``score`` or the probability of each class, ``class``, and
         ``truncated`` if the text is longer than the model reads; with ``harmless`` also ``highest``, the rule's highest
         score (None for texts that are shorter than its moving mean), and ``alarm``. A line that cannot be read gives
         its number and ``error``.
@@ -90,9 +92,10 @@ def monitor(
     encoder, _ = load_model(kept, model, device=device, anyway=anyway)
     alarm = None
     if harmless is not None:
-        texts = [_example(line, i) for i, line in enumerate(read_lines(harmless)) if line.strip()]
-        alarm = alarm_of(kept, texts, rule=rule, rate=rate, model=encoder, on=harmless.name, anyway=anyway)
-    return (_answer(kept, encoder, line, i, alarm) for i, line in enumerate(_lines(lines)) if line.strip())
+        alarm = alarm_of(
+            kept, read_texts(harmless)[0], rule=rule, rate=rate, model=encoder, on=harmless.name, anyway=anyway
+        )
+    return (_answer(kept, encoder, line, i, alarm) for i, line in enumerate(_lines(lines), 1) if line.strip())
 
 
 def _lines(given: str | Path | Iterable[str]) -> Iterator[str | bytes]:
@@ -111,6 +114,8 @@ def _answer(probe: Probe, encoder: Encoder, line: str | bytes, i: int, alarm: Al
     try:
         example = _example((line.decode() if isinstance(line, bytes) else line).rstrip("\r\n"), i)
         name, whole = example.id, scored(probe, encoder, [example])
+        if not len(whole.logits):
+            raise ValueError("the model reads no piece of the text.")
         found: dict[Any, Any] = probe.table(whole.logits).iloc[0].to_dict()
         answer = {"id": name, **{k: v.item() if hasattr(v, "item") else v for k, v in found.items()}}
         if whole.truncated[0]:
@@ -124,11 +129,46 @@ def _answer(probe: Probe, encoder: Encoder, line: str | bytes, i: int, alarm: Al
     return answer
 
 
-def _example(line: str, i: int) -> Example:
-    if not line.lstrip().startswith("{"):
-        return Example(str(i), line)
-    given = parse_json(line)
-    text, pair = given.get("text"), given.get("pair")
-    if not isinstance(text, str) or not (pair is None or isinstance(pair, str)):
-        raise ValueError('wanted an object with the field "text", a string.')
-    return Example(str(given.get("id", i)), text, pair=pair)
+def _example(line: str, number: int) -> Example:
+    return example_of(parse_json(line) if line.lstrip().startswith("{") else {"text": line}, number)
+
+
+def example_of(record: Mapping[str, Any], number: int) -> Example:
+    """The text of a line, by the fields ``text`` or ``words``, ``pair`` and ``id`` (default: the line's number).
+
+    Raises
+    ------
+    ValueError
+        If there is no text, or a field is of another type.
+    """
+    words, pair, name = record.get("words"), record.get("pair"), record.get("id")
+    is_words = isinstance(words, list) and len(words) > 0 and all(isinstance(word, str) for word in words)
+    text = " ".join(words) if is_words and "text" not in record else record.get("text")
+    if not isinstance(text, str) or not (pair is None or isinstance(pair, str)) or not (words is None or is_words):
+        raise ValueError(
+            'wanted an object with the field "text", a string, or "words", a list of strings, and perhaps "pair", a '
+            f"string; found {', '.join(f'{key} ({type(value).__name__})' for key, value in record.items()) or 'none'}."
+        )
+    return Example(str(number if name is None else name), text, pair=pair, words=tuple(words) if words else None)
+
+
+def read_texts(path: str | Path) -> tuple[list[Example], str]:
+    """The texts of a file (.txt, a text a line; .jsonl; also .gz), and the digest of its bytes.
+
+    Their ids are those of the file, or the numbers of their lines, from 1; blank lines are left out, and counted.
+
+    Raises
+    ------
+    DataError
+        If it cannot be read; the message names the line.
+    """
+    records = scan(Path(path), plain=not is_json_lines(str(path)))
+    found = []
+    for number, record in records.read(0, records.count):
+        try:
+            found.append(example_of(record, number))
+        except ValueError as error:
+            raise DataError(str(error), file=path, line=number) from None
+    if not found:
+        raise DataError("it holds no text: all its lines are blank.", file=path)
+    return found, records.identity

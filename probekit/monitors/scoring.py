@@ -16,6 +16,7 @@ from probekit.activations.writing.reading import Reading
 from probekit.errors import ModelError, UsageError
 from probekit.models.options import LoadOptions
 from probekit.models.sites.selection import choose_sites
+from probekit.notes import logger
 from probekit.probes.kept import one_line
 from probekit.probes.solvers.attention import Sequences
 from probekit.probes.spans import pair_features
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from probekit.models.encoder import Encoder
     from probekit.monitors.probe import Probe
 
+log = logger(__name__)
 CHUNK = 2048
 """Texts that are read and scored at a time."""
 SAME = ("weights_digest", "tokenizer_digest", "random_weights", "dtype", "cut_at", "quantised", "part")
@@ -46,7 +48,7 @@ class Scored:
     example : np.ndarray
         Int (n,), the number of the text of each unit.
     read : np.ndarray
-        Bool (units,), which texts, or words, the model has read.
+        Bool (units,), which texts that are not blank, or which words, the model has read.
     truncated : np.ndarray
         Bool (texts,), whether a text was too long.
     pieces : tuple of str
@@ -58,6 +60,12 @@ class Scored:
     read: np.ndarray
     truncated: np.ndarray
     pieces: tuple[str, ...] = ()
+
+    def of_texts(self) -> np.ndarray:
+        """Where a unit is a text: the logits of all texts (n, K), NaN for those that have none."""
+        found = np.full((len(self.truncated), self.logits.shape[1]), np.nan, np.float32)
+        found[self.example] = self.logits
+        return found
 
 
 def load_model(
@@ -158,18 +166,25 @@ def scored(
         kind than those that it was fitted on.
     """
     reading = _reading(probe, encoder, examples, by_piece=by_piece)
+    has = np.array([bool(f"{e.text}{e.pair or ''}".strip()) for e in examples])
+    if not has.any():
+        raise UsageError("there is nothing to score: the texts are blank.")
+    kept = [e for e, some in zip(examples, has, strict=True) if some]
     parts = [
         _chunk(probe, encoder, part, reading, by_piece, batch_tokens)
-        for part in _chunks(examples, lambda done: progress("score", done, len(examples)))
+        for part in _chunks(kept, lambda done: progress("score", done, len(kept)))
     ]
-    shift = np.cumsum([0, *(len(part.truncated) for part in parts)])
+    shift, place = np.cumsum([0, *(len(part.truncated) for part in parts)]), np.flatnonzero(has)
+    example = place[np.concatenate([part.example + at for part, at in zip(parts, shift, strict=False)])]
+    truncated = np.zeros(len(examples), dtype=bool)
+    truncated[has] = np.concatenate([part.truncated for part in parts])
+    if lost := np.setdiff1d(np.arange(len(examples)), example).tolist():
+        some = ", ".join(examples[i].id for i in lost[:3]) + ", …" * (len(lost) > 3)
+        log.warning("%s of %s texts are blank and have no score (%s).", f"{len(lost):,}", f"{len(examples):,}", some)
     return Scored(
-        np.concatenate([part.logits for part in parts]),
-        np.concatenate([part.example + at for part, at in zip(parts, shift, strict=False)]),
-        np.concatenate([part.read for part in parts]),
-        np.concatenate([part.truncated for part in parts]),
-        tuple(piece for part in parts for piece in part.pieces),
-    )
+        np.concatenate([part.logits for part in parts]), example, np.concatenate([part.read for part in parts]),
+        truncated, tuple(piece for part in parts for piece in part.pieces),
+    )  # fmt: skip
 
 
 def _chunks(examples: Sequence[Example], tell: Callable[[int], Any]) -> Iterator[Sequence[Example]]:
@@ -260,6 +275,10 @@ def score_texts(
     encoder, _ = load_model(probe, model, device=device, batch_tokens=batch_tokens, anyway=anyway)
     found = scored(probe, encoder, examples, by_piece=by == "piece", batch_tokens=batch_tokens, progress=progress)
     rows = pd.DataFrame({"score": probe.scores(found.logits)}) if by == "piece" else probe.table(found.logits)
+    if by == "text" and not probe.card.get("vectors", {}).get("words"):
+        rows = rows.set_axis(found.example).reindex(range(len(examples)))
+        rows.insert(0, "id", [e.id for e in examples])
+        return rows
     rows.insert(0, "id", [examples[i].id for i in found.example])
     if by == "piece":
         rows.insert(1, "piece", list(found.pieces))

@@ -22,6 +22,8 @@ from probekit.addresses import refuse_addresses
 from probekit.calls import checked
 from probekit.constraint import File, NotNegative
 from probekit.errors import DataError, UsageError
+from probekit.files import digest_of_content
+from probekit.monitors.format import CARD
 from probekit.provenance.cards import Card, elsewhere, read_any_card, unread
 from probekit.provenance.comparison import Comparison, compare_rows
 from probekit.provenance.remake import Sources, how_made, piped, recipe_of_read, wrong_cache
@@ -220,6 +222,8 @@ def plan_reproduction(
                 missing.append(f"the cache {one.path} is not in {folder.resolve()}{_making(one, path)}")
         elif one.kind == "cache" and (wrong := wrong_cache(path, one.digest)):
             changes.append(f"{wrong}{_making(one, path)}")
+        elif one.kind == "probe" and ((card := path / CARD).is_file() and digest_of_content(card) != one.digest):
+            changes.append(f"the kept probe {one.path} has changed since")
     return Plan(read, folder, recipe, scratch, made, tuple(changes), tuple(missing), tuple(lacking), allow_remote)
 
 

@@ -17,34 +17,9 @@ from probekit.tasks.task import Example, Split, Task, TaskKind
 TASK = "grammar:sentiment"
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return tiny.tiny_model("bert", tmp_path_factory.mktemp("model") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def encoder(model):
-    return probekit.load_encoder(model, device="cpu")
-
-
-@pytest.fixture(scope="module")
-def caches(encoder, tmp_path_factory):
-    out = tmp_path_factory.mktemp("caches")
-    made = {}
-    for split in ("train", "dev"):
-        made[split] = probekit.cache_activations(encoder, TASK, split, limit=120, tokens=True, out=out / f"{split}.h5")
-    return made
-
-
 def fitted(caches, **how):
     how = {"controls": 0, "resamples": 200, "layers": "1,2", **how}
     return probekit.probe(caches["train"], caches["dev"], **how)
-
-
-@pytest.fixture(scope="module")
-def kept(caches, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kept") / "sentiment"
-    return folder, fitted(caches, keep=folder)
 
 
 def gold(result, layer):
@@ -215,10 +190,10 @@ def test_a_line_in_a_line_out(kept, encoder, tmp_path, monkeypatch, capsys):
     first = next(answers)
     assert len(read) == 1
     table = probe.score(["the cat sees a dog", "a dog"], model=encoder)
-    assert first == {"id": "0", **{k: v for k, v in table.iloc[0].to_dict().items() if k != "id"}}
+    assert first == {"id": "1", **{k: v for k, v in table.iloc[0].to_dict().items() if k != "id"}}
     rest = list(answers)
     assert rest[0]["score"] == table["score"][1]
-    assert [answer["id"] for answer in rest] == ["b", "2", "3", "5"]
+    assert [answer["id"] for answer in rest] == ["b", "3", "4", "6"]
     assert all("error" in answer for answer in rest[1:])
     (tmp_path / "lines.txt").write_bytes(b"the cat sees\n\xff\xfe\na dog\n")
     told = list(probekit.monitor(probe, tmp_path / "lines.txt", model=encoder))

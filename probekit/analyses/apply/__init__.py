@@ -138,7 +138,8 @@ def _metric_cells(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
 def _by_class(rows: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
-    named = rows["predicted"].fillna("all") if "predicted" in rows else rows["target"].map(lambda _: "all")
+    named = rows["predicted"] if "predicted" in rows else rows["target"].map(lambda _: "all")
+    named = named.fillna("blank" if "predicted" in rows else "all").where(rows["value"].notna(), "blank")
     parts = rows.groupby(named, sort=True)
     return pd.concat([
         part.iloc[:1].assign(line=str(name), value=part["value"].mean(), count=len(part), share=len(part) / len(rows))

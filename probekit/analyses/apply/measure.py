@@ -16,10 +16,22 @@ from probekit.activations import ActivationCache
 from probekit.activations.writing.job import cache_activations
 from probekit.analyses.apply import ApplyOptions
 from probekit.analyses.options import PairVector, SpanVector, VectorOptions
-from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, model_columns, read_of, read_of_model
+from probekit.analyses.probe.keep import ENCODER
+from probekit.analyses.vectors import (
+    LayerVectors,
+    columns_of,
+    layer_vectors,
+    model_columns,
+    numbered,
+    read_of,
+    read_of_model,
+)
+from probekit.display import shown_file
 from probekit.errors import CacheMismatch, UsageError
-from probekit.files import is_path
+from probekit.files import digest_of_content, is_path
 from probekit.monitors.folder import load_probe
+from probekit.monitors.format import CARD
+from probekit.monitors.lines import read_texts
 from probekit.monitors.probe import LABELS, NUMBERS, Probe
 from probekit.monitors.scoring import SAME, changes, load_model, scored
 from probekit.notes import logger
@@ -31,7 +43,7 @@ from probekit.recipe import Read
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress
 from probekit.statistics.predictions import Predictions
-from probekit.tasks.files.stream import StreamedSplit, is_stream, stream_task
+from probekit.tasks.files.stream import is_stream
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Example, Task
 
@@ -50,6 +62,15 @@ def measure(
 ) -> Result:
     """The rows and predictions of :func:`probekit.apply`; ``data`` are the texts, the split and the folder."""
     kept = probe if isinstance(probe, Probe) else load_probe(probe, options.layer)
+    found = _applied(kept, data, model, options, progress)
+    own = () if isinstance(probe, Probe) else (Read(str(probe), "probe", digest_of_content(Path(probe) / CARD)),)
+    return replace(found, reads=(*own, *found.reads))
+
+
+def _applied(
+    kept: Probe, data: tuple[Any, str | None, str | Path | None], model: Any, options: ApplyOptions, progress: Progress
+) -> Result:
+    """The rows and predictions of a cache, a file of texts, or a task."""
     source, split, data_dir = data
     if isinstance(source, ActivationCache):
         return _of_cache(kept, source, options)
@@ -59,16 +80,29 @@ def measure(
         with ActivationCache(source) as cache:
             return _of_cache(kept, cache, options)
     if not isinstance(source, Task) and is_stream(str(source)):
-        task = stream_task(source, data_dir, split=split or "train")
-        return _of_texts(kept, task, split or "train", model, options, progress)
+        examples, digest = read_texts(source if data_dir is None else Path(data_dir) / source)
+        where = {"task": shown_file(str(source)), "split": split or "texts"}
+        return _of_texts(kept, examples, where, Read(str(source), "data", digest), model, options, progress)
     task = source if isinstance(source, Task) else load_task(str(source), data_dir=data_dir)
     name = split or ("dev" if "dev" in task.splits else next(iter(task.splits)) if len(task.splits) == 1 else None)
     if name is None:
         raise UsageError(f"{task.name} has the splits {', '.join(task.splits)}; name one with --split.")
+    examples = list(task.split(name))
+    read = Read(
+        task.name if isinstance(source, Task) else str(source), "data", task.split(name).digest(), {"split": name}
+    )
     if options.by == "piece":
-        return _of_texts(kept, task, name, model, options, progress)
+        where = {"task": task.name, "split": name}
+        return _of_texts(kept, examples, where, read, model, options, progress)
     with _cached(kept, task, name, model, options, progress) as cache:
-        return _of_cache(kept, cache, options)
+        found = _of_cache(kept, cache, options, examples)
+        read_by = {name: cache.spec[name] for name in ENCODER if cache.spec.get(name) is not None}
+        return replace(found, reads=(read, read_of_model(_model_name(kept, model), read_by)))
+
+
+def _model_name(probe: Probe, model: Any) -> str:
+    """Where the model was found."""
+    return str(model) if isinstance(model, str | Path) else str(probe.card["encoder"].get("model", ""))
 
 
 def _is_cache(name: str) -> bool:
@@ -105,8 +139,8 @@ def _say(changed: Sequence[str]) -> None:
         log.warning("the probe is applied to other vectors than it was fitted on: %s.", "; ".join(changed))
 
 
-def _of_cache(probe: Probe, cache: ActivationCache, options: ApplyOptions) -> Result:
-    """Scores of the examples of a cache, and metrics where they are labelled."""
+def _of_cache(probe: Probe, cache: ActivationCache, options: ApplyOptions, examples: Sequence[Example] = ()) -> Result:
+    """Scores of the examples of a cache, and metrics where they are labelled; ``examples`` are its texts, if known."""
     wanted = probe.card["encoder"]
     changed = [*changes(wanted, cache.spec, OF_VECTORS)]
     if "pooling" in wanted and wanted["pooling"] not in (cache.spec.get("pooling") or ()):
@@ -123,7 +157,8 @@ def _of_cache(probe: Probe, cache: ActivationCache, options: ApplyOptions) -> Re
     logits = probe.weights.logits(of.layers[probe.layer]())
     about = {**columns_of(cache, of.representation), **_columns(probe), **of.group_columns}
     ids = np.arange(len(logits)).astype(str) if of.labels.ids is None else of.labels.ids
-    rows, predictions = [_scores(probe, logits, ids, about)], tuple[Predictions, ...]()
+    texts = _texts(cache, of, examples) if examples else {}
+    rows, predictions = [_scores(probe, logits, ids, about, **texts)], tuple[Predictions, ...]()
     names = tuple(cache.spec["label_names"])
     if (labels := _labelled(probe, of, names)) is not None and labels.known.any():
         found = _evaluated(probe, logits, labels, tuple(cache.spec["metrics"]), about)
@@ -131,6 +166,20 @@ def _of_cache(probe: Probe, cache: ActivationCache, options: ApplyOptions) -> Re
         rows.insert(0, _beside(probe, probe_rows(found, resamples=resamples, level=level, seed=seed)))
         predictions = (found,)
     return Result(make_rows(pd.concat(rows, ignore_index=True)), predictions, reads=(read_of(cache),))
+
+
+def _texts(cache: ActivationCache, of: LayerVectors, examples: Sequence[Example]) -> dict[str, list[str | None]]:
+    """The text, or the word, of each row, and the second text of pairs."""
+    if of.words and of.targets is None:
+        word = cache.index("word_index")[cache.word_rows]
+        return {"text": [(examples[i].words or ())[w] for i, w in zip(cache.word_sentence, word, strict=True)]}
+    of_row = examples if of.targets is None else [examples[i] for i in of.targets.example]
+    return _columns_of_texts(of_row)
+
+
+def _columns_of_texts(examples: Sequence[Example]) -> dict[str, list[str | None]]:
+    pairs = {"pair": [e.pair for e in examples]} if any(e.pair is not None for e in examples) else {}
+    return {"text": [e.text for e in examples], **pairs}
 
 
 def _vectors(probe: Probe, cache: ActivationCache) -> VectorOptions:
@@ -168,19 +217,20 @@ def _columns(probe: Probe) -> dict[str, Any]:
 
 
 def _scores(probe: Probe, logits: np.ndarray, ids: Any, about: Mapping[str, Any], **more: Any) -> pd.DataFrame:
-    """A row for each score."""
+    """A row for each score; of a text that has none, its logits are NaN."""
     found = probe.table(logits)
     if probe.kind in LABELS:
-        wide = found.assign(example=ids).melt("example", var_name="label")
+        wide = found.assign(example=ids, **more).melt(["example", *more], var_name="label")
         metric = "probe-score" if probe.kind in NUMBERS else "probability"
         names = wide["label"].str.removeprefix("p(").str.removesuffix(")")
         return wide.assign(**about, metric=metric, n=1, label=names)
     rows = pd.DataFrame({"example": ids, **more})
-    if probe.kind in NUMBERS or "text" in more:  # a piece has no probability: the probe was fitted on whole texts
+    if probe.kind in NUMBERS or "piece" in more:  # a piece has no probability: the probe was fitted on whole texts
         return rows.assign(value=probe.scores(logits), metric="probe-score", n=1, **about)
     proba = probe.proba(logits).max(1)
     value, metric = (found["score"], "probe-score") if probe.two_classes else (proba, "probability")
-    return rows.assign(predicted=found["class"], probability=proba, value=value, metric=metric, n=1, **about)
+    said = found["class"].where(~np.isnan(proba))
+    return rows.assign(predicted=said, probability=proba, value=value, metric=metric, n=1, **about)
 
 
 def _evaluated(
@@ -209,9 +259,11 @@ def _beside(probe: Probe, rows: pd.DataFrame) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def _of_texts(probe: Probe, task: Task, split: str, model: Any, options: ApplyOptions, progress: Progress) -> Result:
+def _of_texts(
+    probe: Probe, examples: Sequence[Example], where: Mapping[str, str], read: Read, model: Any, options: ApplyOptions,
+    progress: Progress,
+) -> Result:  # fmt: skip
     """Scores of texts without labels, or of their pieces."""
-    examples = _examples(task, split)
     encoder, changed = load_model(
         probe, model, device=options.device, batch_tokens=options.batch_tokens, anyway=options.anyway
     )
@@ -220,18 +272,18 @@ def _of_texts(probe: Probe, task: Task, split: str, model: Any, options: ApplyOp
         probe, encoder, examples, by_piece=options.by == "piece", batch_tokens=options.batch_tokens, progress=progress
     )
     if cut := int(found.truncated.sum()):
-        log.warning("%s of %s texts are longer than the model reads.", f"{cut:,}", f"{len(examples):,}")
+        log.warning("%s of %s texts are longer than the model reads, and were cut.", f"{cut:,}", f"{len(examples):,}")
     about = {
-        "task": task.name, "split": split, **model_columns(encoder.spec, {}), **_columns(probe),
+        **where, **model_columns(encoder.spec, {}), **_columns(probe),
         "representation": probe.card["vectors"]["representation"],
     }  # fmt: skip
-    ids = np.array([examples[i].id for i in found.example])
-    more = {"text": list(found.pieces)} if found.pieces else {}
-    rows = _scores(probe, found.logits, ids, about, **more)
-    reads = (Read(task.name, "data", ""), read_of_model(encoder.name, encoder.spec))
-    return Result(make_rows(rows), (), reads=reads)
-
-
-def _examples(task: Task, split: str) -> list[Example]:
-    found: Any = task.split(split)
-    return [*found] if isinstance(found, StreamedSplit) else list(found)
+    ids, logits, more = np.array([examples[i].id for i in found.example]), found.logits, dict[str, Any]()
+    if options.by == "piece":
+        more = {"piece": list(found.pieces)}
+    elif probe.card.get("vectors", {}).get("words"):
+        words = np.array([word for e in examples for word in e.words or ()], dtype=object)
+        ids, more = numbered(ids, found.example), {"text": words[found.read]}
+    else:
+        ids, logits, more = np.array([e.id for e in examples]), found.of_texts(), _columns_of_texts(examples)
+    rows = _scores(probe, logits, ids, about, **more)
+    return Result(make_rows(rows), (), reads=(read, read_of_model(_model_name(probe, model), encoder.spec)))

@@ -47,8 +47,12 @@ def is_stream(name: str) -> bool:
     >>> is_stream("wiki.jsonl"), is_stream("wiki.txt.gz"), is_stream("wiki.toml"), is_stream("sst2")
     (True, True, False, False)
     """
-    suffix = Path(name.removesuffix(".gz")).suffix.lower()
-    return suffix in PLAIN or SUFFIXES.get(suffix) is Format.JSON_LINES
+    return Path(name.removesuffix(".gz")).suffix.lower() in PLAIN or is_json_lines(name)
+
+
+def is_json_lines(name: str) -> bool:
+    """Whether a file's name is one of JSON lines, perhaps packed."""
+    return SUFFIXES.get(Path(name.removesuffix(".gz")).suffix.lower()) is Format.JSON_LINES
 
 
 @dataclass(frozen=True)
