@@ -15,8 +15,8 @@ import pandas as pd
 from probekit.activations import ActivationCache
 from probekit.activations.writing.job import cache_activations
 from probekit.analyses.apply import ApplyOptions
+from probekit.analyses.cards import ENCODER
 from probekit.analyses.options import PairVector, SpanVector, VectorOptions
-from probekit.analyses.probe.keep import ENCODER
 from probekit.analyses.vectors import (
     LayerVectors,
     columns_of,
