@@ -95,6 +95,7 @@ class Watch:
         self._running: Running | None = None
         self._ids: torch.Tensor | None = None
         self._seen = self.prompts = 0
+        self._asked = False
         self.stopped = np.zeros(0, dtype=bool)
 
     @property
@@ -167,12 +168,13 @@ class Watch:
                 )
             self.reset()
         self._ids = ids.clone() if not before and ids.ndim == 2 else self._ids
-        self._new, self._mask = total - self._seen, None
-        if isinstance(mask, torch.Tensor) and mask.ndim == 2:
-            self._mask = mask[:, -self._new :] == 0
+        self._new = total - self._seen
+        self._mask = _padding(mask, total, self._new)
         if not self._seen:
-            self.prompts, self.stopped = total, np.zeros(ids.shape[0], dtype=bool)
+            self.stopped = np.zeros(ids.shape[0], dtype=bool)
             self._ended = torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
+        if not self._seen or (self._new > 1 and self.prompts == self._seen):  # a further part of a long prompt
+            self.prompts = total
         elif ids.ndim == 2 and len(self._ends):
             ended = self._ended[:, None].expand(-1, self._new)
             self._mask = ended if self._mask is None else self._mask | ended
@@ -199,7 +201,7 @@ class Watch:
         if self._mask is not None:
             own[:, self._mask.to(own.device)] = torch.nan
         self._parts.append(own)
-        if self.prompt or len(self._parts) > 1:
+        if self.prompt or self._seen > self.prompts:
             self._alarm(own[0].numpy())
         if self.callback is not None:
             self.callback(self._seen, own[:, :, -1].numpy())
@@ -224,7 +226,28 @@ class Watch:
         """
         if len(input_ids) != len(self.stopped):
             raise UsageError("beam search moves texts to other rows, so that no probe can follow them; leave it out.")
+        if not self._asked and not self.prompt:  # all that was read is prompt, also a last part of one piece
+            self.prompts, self._running, self.stopped = self._seen, None, np.zeros_like(self.stopped)
+            self._ended = torch.zeros_like(self._ended)
+        self._asked = True
         return torch.from_numpy(self.stopped.copy()).to(input_ids.device)
+
+
+def _padding(mask: Any, total: int, new: int) -> torch.Tensor | None:
+    """Which of the new pieces are padding, bool (sequences, new), by the attention mask; None without one.
+
+    A mask (sequences, 1, queries, keys) lets a piece see itself and none after it; rows of padding see nothing or, in
+    some versions of attention, everything.
+    """
+    mask = next(iter(mask.values())) if isinstance(mask, Mapping) and mask else mask
+    if not isinstance(mask, torch.Tensor) or mask.ndim not in (2, 4):
+        return None
+    if mask.ndim == 2:
+        return mask[:, -new:] == 0
+    rows = mask[:, 0, -new:] if mask.dtype == torch.bool else mask[:, 0, -new:] == 0
+    sees = torch.nn.functional.pad(rows, (0, 1))
+    at, key = torch.arange(new), torch.arange(total - new, total)
+    return ~sees[:, at, key] | sees[:, at, key + 1]
 
 
 def _places(probes: Sequence[Probe]) -> list[str]:

@@ -40,7 +40,7 @@ PROMPTS = torch.tensor([[0, 0, 5, 6, 7], [4, 5, 6, 7, 8]])
 MASK = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
 
 
-@pytest.mark.parametrize("how", ["greedy", "sampled", "without cache", "several"])
+@pytest.mark.parametrize("how", ["greedy", "sampled", "without cache", "several", "parts", "parts of 4", "static"])
 def test_scores_are_those_of_reading_the_text_again(how, model, folder):
     depth = model.config.num_hidden_layers
     probes = [
@@ -48,14 +48,16 @@ def test_scores_are_those_of_reading_the_text_again(how, model, folder):
     ]
     options = {
         "greedy": {"do_sample": False}, "sampled": {"do_sample": True}, "without cache": {"use_cache": False},
-        "several": {"do_sample": True, "num_return_sequences": 2},
+        "several": {"do_sample": True, "num_return_sequences": 2}, "parts": {"prefill_chunk_size": 2},
+        "parts of 4": {"prefill_chunk_size": 4}, "static": {"cache_implementation": "static"},
     }[how]  # fmt: skip
     steps = []
     torch.manual_seed(0)
+    options |= {"input_ids": PROMPTS, "attention_mask": MASK, "max_new_tokens": 6, "pad_token_id": 0}
     with probes[0].attach(model, *probes[1:], callback=lambda n, scores: steps.append((n, scores.shape))) as watch:
-        out = model.generate(input_ids=PROMPTS, attention_mask=MASK, max_new_tokens=6, pad_token_id=0, **options)
+        out = model.generate(**options, stopping_criteria=[watch])
     assert watch.prompts == 5
-    assert steps[0] == (5, (5, len(out)))
+    assert (options.get("prefill_chunk_size", 5), (5, len(out))) == steps[0]
     assert steps[-1][0] == out.shape[1] - 1  # the last piece is never read
     encoder = probekit.load_encoder(folder, device="cpu")
     for row, ids in enumerate(out):
@@ -105,6 +107,17 @@ def test_an_alarm_ends_a_text(model):
     assert watch.stopped.tolist() == [True]
     assert out.shape[1] == 5 + first + 2  # it ends with the piece that was chosen after the piece was read
     assert out[0].tolist() == whole[0, : out.shape[1]].tolist()
+
+
+@pytest.mark.parametrize("size", [None, 2, 4])
+def test_an_alarm_does_not_read_a_prompt_in_parts(model, size):
+    """The last part has one piece, which with size 4 ends texts elsewhere."""
+    probe, alarm = probe_of(1, model.config.hidden_size), Alarm("max", -1e9)
+    how = {"input_ids": PROMPTS, "attention_mask": MASK, "max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
+    with probe.attach(model, alarm=alarm, ends=(7, 8)) as watch:
+        out = model.generate(**how, stopping_criteria=[watch], prefill_chunk_size=size)
+    assert out.shape[1] == 5 + 2  # it reads one written piece, and stops with the next
+    assert np.isfinite(watch.scores[0][:, 5]).all()
 
 
 @pytest.mark.parametrize("rule", RULES)
