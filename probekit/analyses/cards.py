@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,8 @@ import pandas as pd
 from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors
+from probekit.errors import UsageError
+from probekit.monitors.format import check_replaced
 from probekit.monitors.probe import LABELS, NUMBERS, Probe
 from probekit.probes.kept import Weights
 from probekit.rows.schema import layer_labels
@@ -51,16 +54,23 @@ class Fitted:
     logits: np.ndarray
 
 
+def check_keep(keep: Path | None, pairs: int) -> None:
+    """Raise UsageError if probes cannot be kept there, or of several pairs of caches."""
+    if keep is None:
+        return
+    if pairs > 1:
+        raise UsageError("--keep keeps the probes of one pair of caches; give one pair, or leave out --keep.")
+    check_replaced(keep)
+
+
 def shared_card(
-    caches: tuple[ActivationCache, ActivationCache], vectors: tuple[LayerVectors, VectorOptions], options: Evaluation,
-    **more: Any,
-) -> dict[str, Any]:  # fmt: skip
-    """What the cards of all layers of a pair of caches, train and dev, have in common."""
+    caches: tuple[ActivationCache, ActivationCache], vectors: Mapping[str, Any], options: Evaluation, **more: Any
+) -> dict[str, Any]:
+    """What the cards of all layers of a pair of caches, train and dev, have in common; ``vectors``: what a row is."""
     train, dev = caches
-    of, how = vectors
     return {
         "kind": train.spec["kind"], "classes": list(train.spec["label_names"]) or [train.spec["task"]],
-        "encoder": _encoder(train, of), "vectors": _read(of, how) | {"store": train.spec["store"]},
+        "encoder": _encoder(train, vectors), "vectors": {**vectors, "store": train.spec["store"]},
         "train": _data(train), "dev": _data(dev), "seed": options.seed, "level": options.level, **more,
     }  # fmt: skip
 
@@ -72,15 +82,16 @@ def probes_of(
     return tuple(_probe(one, shared, rows, found, options) for one in fitted)
 
 
-def _encoder(cache: ActivationCache, of: LayerVectors) -> dict[str, Any]:
+def _encoder(cache: ActivationCache, vectors: Mapping[str, Any]) -> dict[str, Any]:
     """What makes the vectors: of pooled ones their pooling, of words and pieces the level of the tokens."""
     found = {k: cache.spec[k] for k in ENCODER if cache.spec.get(k) is not None}
-    if of.words or of.representation == cache.spec["tokens"]:
+    if vectors["words"] or vectors["spans"] or vectors["representation"] == cache.spec["tokens"]:
         return {k: v for k, v in found.items() if k != "pooling"}
-    return {k: v for k, v in found.items() if k != "tokens"} | {"pooling": of.representation}
+    return {k: v for k, v in found.items() if k != "tokens"} | {"pooling": vectors["representation"]}
 
 
-def _read(of: LayerVectors, options: VectorOptions) -> dict[str, Any]:
+def rows_read(of: LayerVectors, options: VectorOptions) -> dict[str, Any]:
+    """What a row of the vectors is, as a card says it."""
     return {
         "representation": of.representation, "words": of.words and of.targets is None, "spans": of.targets is not None,
         "span": None if options.span is None else str(options.span), "span_pair": str(options.span_pair),

@@ -188,10 +188,15 @@ def _check_shapes(card: Mapping[str, Any], weights: Weights, path: Path) -> None
     """Raise DataError if arrays do not fit each other, or the classes."""
     shapes = {name: array.shape for name, array in weights.arrays.items()}
     d, k, h = weights.arrays["mean"].size, weights.outputs, weights.arrays.get("b1", np.empty(0)).size
+    s, p, *_ = (*shapes.get("project", shapes.get("score", (0, d))), 0, 0)  # spans, and width of their pieces
+    r = (*shapes.get("distance", ()), 0)[0]
     wanted = {
         "mean": (d,), "weight": (k, d), "bias": (k,), "w1": (h, d), "b1": (h,), "w2": (k, h), "b2": (k,),
         "query": (k, d), "value": (k, d), "slope": (k,), "shift": (k,), "absent": (k,),
+        "project": (s, p, d), "project_bias": (s, p), "score": (s, p), "distance": (r, d), "depth": (r, d),
     }  # fmt: skip
+    if weights.of_spans:
+        wanted |= {"w1": (h, s * p), "weight": (k, s * p)}
     wrong = [f"{name} {shape}" for name, shape in shapes.items() if shape != wanted[name] or 0 in shape]
     if card.get("width", d) != d:
         raise DataError(
@@ -199,7 +204,9 @@ def _check_shapes(card: Mapping[str, Any], weights: Weights, path: Path) -> None
             file=path,
         )
     classes = len(card["classes"])
-    if card["kind"] in ("regression", "multi-label", "multi-output"):
+    if weights.form == "structural":
+        fits = True
+    elif card["kind"] in ("regression", "multi-label", "multi-output"):
         fits = k == max(classes, 1)
     else:
         fits = k == classes or (k == 1 and classes == 2)

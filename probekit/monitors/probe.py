@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy.special import expit
 
 from probekit.errors import UsageError
 from probekit.monitors.format import write_folder
 from probekit.probes.kept import Weights
+from probekit.probes.spans import Spans
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,15 +92,60 @@ class Probe:
             return weights[1] - weights[0]
         return weights[0] if len(weights) == 1 else weights
 
-    def decision_function(self, x: Any) -> np.ndarray:
+    def check_scores(self) -> None:
+        """Raise UsageError if it scores no texts: edge and structural probes, and cards that do not say what it reads.
+
+        Edge probes read the pieces of spans, structural probes words: both take arrays.
+        """
+        if self.weights.of_spans or self.weights.form == "structural":
+            how = "probe.predict_proba(x, spans)" if self.weights.of_spans else "probe.distances(x)"
+            kind = "an edge" if self.weights.of_spans else "a structural"
+            raise UsageError(f"{kind} probe does not score texts or caches; in Python, {how} takes their vectors.")
+        read = self.card.get("vectors", {})
+        if missing := [name for name in ("representation", "words", "spans") if name not in read]:
+            raise UsageError(f"the probe's card lacks {', '.join(missing)} in vectors, so that no text can be scored.")
+
+    def map(self, x: np.ndarray, of: Literal["distance", "depth"] = "distance") -> np.ndarray:
+        """Vectors (n, d) under the map of a structural probe, float32 (n, rank).
+
+        Raises
+        ------
+        UsageError
+            For another probe, and vectors of another width.
+        """
+        return self.weights.mapped(x, of).astype(np.float32)
+
+    def distances(self, x: np.ndarray) -> np.ndarray:
+        """The distances of the words of one sentence in its tree, as a structural probe predicts them, float32 (n, n).
+
+        Parameters
+        ----------
+        x : np.ndarray
+            Float (n, d), for each word the mean of its pieces.
+        """
+        z = self.weights.mapped(x, "distance")
+        square = (z * z).sum(1)
+        return np.maximum(square[:, None] + square - 2 * z @ z.T, 0).astype(np.float32)
+
+    def depths(self, x: np.ndarray) -> np.ndarray:
+        """The depths of words, as a structural probe predicts them, float32 (n,); ``x`` as for :meth:`distances`."""
+        return (self.weights.mapped(x, "depth") ** 2).sum(1).astype(np.float32)
+
+    def decision_function(self, x: Any, spans: Any = None) -> np.ndarray:
         """The logit of class 1 against class 0, (n,); of more classes, labels or numbers their logits, (n, K).
 
         Parameters
         ----------
         x : np.ndarray
-            Float (n, d), vectors of the probe's layer; of attention probes and monitors, the pieces of n texts.
+            Float (n, d), vectors of the probe's layer; of attention probes and monitors, the pieces of n texts; of edge
+            probes the pieces (t, d) that ``spans`` names.
+        spans : np.ndarray, optional
+            Of edge probes: int (n, k, 2), the first and last piece of each of the k spans of a target.
         """
-        return self.scores(self.weights.logits(x))
+        return self.scores(self._logits(x, spans))
+
+    def _logits(self, x: Any, spans: Any) -> np.ndarray:
+        return self.weights.logits(x if spans is None else Spans.of(x, spans))
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
         """:meth:`decision_function` of the weights' logits (n, K)."""
@@ -109,21 +156,24 @@ class Probe:
         log_p = self.weights.log_proba(logits)
         return log_p[:, 1] - log_p[:, 0]
 
-    def predict_proba(self, x: Any) -> np.ndarray:
-        """The probabilities of classes, float32 (n, classes), or of each label, (n, labels); UsageError for numbers."""
-        return self.proba(self.weights.logits(x))
+    def predict_proba(self, x: Any, spans: Any = None) -> np.ndarray:
+        """The probabilities of classes, float32 (n, classes), or of each label, (n, labels); UsageError for numbers.
+
+        Each label of an edge probe has a probability of its own; they do not sum to 1.
+        """
+        return self.proba(self._logits(x, spans))
 
     def proba(self, logits: np.ndarray) -> np.ndarray:
         """:meth:`predict_proba` of the weights' logits (n, K)."""
         if self.kind in NUMBERS:
             raise UsageError("a probe of numbers has no probabilities; predict gives its numbers.")
         if self.kind in LABELS:
-            return self.weights.proba(logits.reshape(-1, 1))[:, 1].reshape(logits.shape)
+            return expit(logits)
         return self.weights.proba(logits)
 
-    def predict(self, x: Any) -> np.ndarray:
+    def predict(self, x: Any, spans: Any = None) -> np.ndarray:
         """The likeliest class by number, int (n,); 0 or 1 for each label, (n, labels); numbers as float32."""
-        return self.predicted(self.weights.logits(x))
+        return self.predicted(self._logits(x, spans))
 
     def predicted(self, logits: np.ndarray) -> np.ndarray:
         """:meth:`predict` of the weights' logits (n, K)."""
@@ -205,7 +255,8 @@ class Probe:
 
     def __repr__(self) -> str:
         model, task = self.card["encoder"].get("model", "?"), self.card["train"].get("task", "?")
-        return f"<Probe {self.card['estimator']}, layer {self.layer} of {model}, {task}: {', '.join(self.classes)}>"
+        named = f": {', '.join(self.classes)}" if self.classes else ""
+        return f"<Probe {self.card['estimator']}, layer {self.layer} of {model}, {task}{named}>"
 
 
 def save_probes(probes: Sequence[Probe], folder: str | Path) -> Path:

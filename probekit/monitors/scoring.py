@@ -93,6 +93,7 @@ def load_model(
     """
     from probekit.models import load_encoder
 
+    probe.check_scores()
     wanted, given = probe.card["encoder"], model
     site = Site.parse(probe.layer)
     if model is None or isinstance(model, str | Path):

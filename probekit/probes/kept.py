@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import expit, log_expit, log_softmax
 
 from probekit.errors import NonFiniteError, UsageError
+from probekit.probes.edges.model import EPS
 from probekit.probes.solvers._path import blocks
 from probekit.probes.solvers.attention import AttentionPath, Sequences, softmax_within, sums_within
 from probekit.probes.solvers.ksparse import KSparsePath
@@ -27,12 +28,17 @@ from probekit.probes.solvers.mass_mean import MassMeanPath
 from probekit.probes.solvers.mlp import MLPPath
 from probekit.probes.solvers.monitor import MonitorPath
 from probekit.probes.solvers.scores import Score
+from probekit.probes.spans import Spans
+from probekit.probes.trees.fit import StructuralProbe
 
 ARRAYS = {
     "linear": ("mean", "weight", "bias"),
     "mlp": ("mean", "w1", "b1", "w2", "b2"),
     "attention": ("mean", "query", "value", "bias"),
     "monitor": ("mean", "weight", "bias", "slope", "shift"),
+    "edge": ("mean", "project", "project_bias", "score", "w1", "b1", "w2", "b2"),
+    "edge-linear": ("mean", "score", "weight", "bias"),
+    "structural": ("mean", "distance", "depth"),
 }
 """The arrays of each form, all float32; ``linear`` may have ``absent`` beside them."""
 BLOCK = 1 << 25
@@ -65,13 +71,19 @@ class Weights:
 
     @property
     def outputs(self) -> int:
-        """K, the number of logits."""
-        return self.arrays["b2" if self.form == "mlp" else "bias"].size
+        """K, the number of logits; 0 for a structural probe."""
+        last = self.arrays.get("b2", self.arrays.get("bias"))
+        return 0 if last is None else last.size
 
     @property
     def block(self) -> int:
         """How many vectors are scored at a time: of ``BLOCK`` bytes in float64."""
         return max(1, BLOCK // (8 * max(self.width, self.arrays.get("b1", np.empty(0)).size)))
+
+    @property
+    def of_spans(self) -> bool:
+        """Whether it reads the pieces of spans."""
+        return self.form in ("edge", "edge-linear")
 
     @property
     def by_piece(self) -> bool:
@@ -85,8 +97,8 @@ class Weights:
 
         Parameters
         ----------
-        x : np.ndarray or Sequences
-            Float (n, d); of ``attention`` and ``monitor``, the pieces of n texts.
+        x : np.ndarray, Sequences or Spans
+            Float (n, d); of ``attention`` and ``monitor``, the pieces of n texts; of edge probes, those of spans.
         rows : np.ndarray, optional
             Int, some of the n; by default all.
 
@@ -95,8 +107,16 @@ class Weights:
         NonFiniteError
             If a vector contains NaN or infinity.
         UsageError
-            If the vectors have another width, or a text has no piece.
+            If the vectors have another width, or a text has no piece; for edge probes without spans, and structural
+            probes, which have no logits.
         """
+        if self.form == "structural":
+            raise UsageError("a structural probe has no logits; it gives the distances and depths of words.")
+        if self.of_spans != isinstance(x, Spans):
+            reads = "the pieces of spans; give spans" if self.of_spans else "no spans; leave them out"
+            raise UsageError(f"a probe of the form {self.form} reads {reads}.")
+        if self.of_spans and x.first.shape[1] != len(self.arrays["score"]):
+            raise UsageError(f"the probe reads {len(self.arrays['score'])} spans of a target, not {x.first.shape[1]}.")
         if x.shape[-1] != self.width:
             raise UsageError(f"the probe reads vectors of {self.width} dimensions; these have {x.shape[-1]}.")
         with np.errstate(invalid="ignore", over="ignore"):  # the error is raised below
@@ -108,7 +128,10 @@ class Weights:
         return found.astype(np.float32)
 
     def _of_block(self, x: Any) -> np.ndarray:
-        arrays, centred = {name: array.astype(np.float64) for name, array in self.arrays.items()}, self._centred(x)
+        arrays = {name: array.astype(np.float64) for name, array in self.arrays.items()}
+        if self.of_spans:
+            return self._of_spans(x, arrays)
+        centred = self._centred(x)
         if self.form == "mlp":
             return np.maximum(centred @ arrays["w1"].T + arrays["b1"], 0) @ arrays["w2"].T + arrays["b2"]
         if self.form == "attention":
@@ -118,6 +141,45 @@ class Weights:
         if self.form == "linear":
             return score
         return Score.parse(self.scores).of(score, x.length) * arrays["slope"] + arrays["shift"]
+
+    def _of_spans(self, x: Spans, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The pieces of each span are projected and pooled by the softmax of their scores; the spans stand side by side
+        (Tenney et al. 2019, section 3.1)."""
+        pooled = []
+        for k, score in enumerate(arrays["score"]):
+            pieces, length = x.pieces(k)
+            z = self._centred(pieces)
+            if "project" in arrays:
+                z = z @ arrays["project"][k].T + arrays["project_bias"][k]
+            pooled.append(sums_within(softmax_within((z @ score)[:, None], length) * z, length))
+        beside = np.concatenate(pooled, 1)
+        if self.form == "edge-linear":
+            linear: np.ndarray = beside @ arrays["weight"].T + arrays["bias"]
+            return linear
+        hidden = np.tanh(beside @ arrays["w1"].T + arrays["b1"])
+        hidden -= hidden.mean(1, keepdims=True)
+        hidden /= np.sqrt(hidden.var(1, keepdims=True) + EPS)
+        logits: np.ndarray = hidden @ arrays["w2"].T + arrays["b2"]
+        return logits
+
+    def mapped(self, x: np.ndarray, of: str) -> np.ndarray:
+        """Vectors (n, d) under the map of a structural probe, float64 (n, rank): ``of`` is "distance" or "depth".
+
+        Raises
+        ------
+        NonFiniteError
+            If a vector contains NaN or infinity.
+        UsageError
+            For another probe, and vectors of another width.
+        """
+        if self.form != "structural" or of not in ("distance", "depth"):
+            raise UsageError("a structural probe has the maps distance and depth; this is another probe, or map.")
+        if x.ndim != 2 or x.shape[1] != self.width:
+            raise UsageError(f"the probe reads vectors (n, {self.width}); these are {x.shape}.")
+        if not np.isfinite(x).all():
+            raise NonFiniteError("the vectors contain NaN or infinity.")
+        found: np.ndarray = self._centred(x) @ self.arrays[of].T.astype(np.float64)
+        return found
 
     def _centred(self, x: Any) -> np.ndarray:
         values = x.pieces() if isinstance(x, Sequences) else x
@@ -143,13 +205,18 @@ class Weights:
         return np.where(absent > 0, np.log(np.where(absent > 0, absent, 1)), present).astype(np.float32)
 
     def proba(self, logits: np.ndarray) -> np.ndarray:
-        """The probabilities of classes, float32 (n, 2 or K)."""
+        """The probabilities of classes, float32 (n, 2 or K); each label of an edge probe has its own sigmoid."""
+        if self.of_spans:
+            return expit(logits)
         if logits.shape[1] == 1:
             return np.concatenate([expit(-logits), expit(logits)], 1)
         return np.exp(self.log_proba(logits))
 
 
 def _parts(x: Any, rows: np.ndarray, size: int) -> Iterator[Any]:
+    if isinstance(x, Spans):
+        targets = x.at(rows)
+        return (targets.at(at) for at in targets.blocks(size))
     if isinstance(x, Sequences):
         some = x.at(rows)
         if (some.length < 1).any():
@@ -184,6 +251,36 @@ def weights_of(fitted: Any, target: int = 0) -> Weights:
         w1 = path.w1[i, 0] * fitted.scale
         return _weights("mlp", mean=fitted.mean, w1=w1, b1=path.b1[i, 0], w2=path.w2[i, 0], b2=path.b2[i, 0])
     return _of_classes(path, i, fitted.mean, fitted.scale)
+
+
+def of_edges(arrays: Mapping[str, np.ndarray], mean: np.ndarray, scale: np.ndarray) -> Weights:
+    """The weights of an edge probe of one layer.
+
+    Parameters
+    ----------
+    arrays : mapping of str to np.ndarray
+        As :func:`probekit.probes.edges.model.first_weights` names them, of one probe.
+    mean, scale : np.ndarray
+        (d,): vectors have the mean taken away, and are divided by the scale, before the probe reads them.
+    """
+    at = range(sum(name.startswith("score") for name in arrays))
+    score = np.stack([arrays[f"score{k}"] for k in at])
+    out, bias = arrays["out"].T, arrays["out_bias"]
+    if "hidden" not in arrays:
+        weight = out / np.tile(scale, len(at))
+        return _weights("edge-linear", mean=mean, score=score / scale, weight=weight, bias=bias)
+    return _weights(
+        "edge", mean=mean, score=score, w1=arrays["hidden"].T, b1=arrays["hidden_bias"],
+        project=np.stack([(arrays[f"project{k}"] / scale[:, None]).T for k in at]),
+        project_bias=np.stack([arrays[f"project{k}_bias"] for k in at]),
+        w2=out * arrays["gain"], b2=bias + out @ arrays["shift"],
+    )  # fmt: skip
+
+
+def of_trees(distance: StructuralProbe, depth: StructuralProbe) -> Weights:
+    """The weights of two structural probes of one layer: their maps (rank, d)."""
+    maps = {"distance": distance.projection.T, "depth": depth.projection.T}
+    return _weights("structural", mean=distance.centre, **maps)
 
 
 def stacked(parts: Sequence[Weights | float]) -> Weights | None:

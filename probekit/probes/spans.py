@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from probekit.errors import UsageError
 
 IN_MEMORY = 1 << 30
 """Vectors of spans of up to as many bytes are held in memory; more are made from the tokens whenever they are read."""
@@ -51,6 +54,54 @@ class SpanVectors:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[:], dtype=dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """The pieces of the spans of m targets, for probes that pool them.
+
+    Attributes
+    ----------
+    values : np.ndarray
+        Float (t, d), may be memory-mapped.
+    first, last : np.ndarray
+        int64 (m, k), the first and last row of each of the k spans of a target.
+    """
+
+    values: Any
+    first: np.ndarray
+    last: np.ndarray
+
+    @classmethod
+    def of(cls, values: Any, spans: Any) -> Spans:
+        """Those of an array (m, k, 2), or (m, 2) for one span each; UsageError if they do not lie in the pieces."""
+        bounds = np.asarray(spans)
+        bounds = bounds[:, None] if bounds.ndim == 2 else bounds
+        fits = bounds.ndim == 3 and bounds.shape[2] == 2 and bounds.dtype.kind in "iu"
+        if not fits or (bounds[..., 0] < 0).any() or (bounds[..., 1] >= len(values)).any():
+            raise UsageError(f"spans must be whole numbers (m, k, 2): first and last of the {len(values)} pieces.")
+        if (bounds[..., 1] < bounds[..., 0]).any():
+            raise UsageError("a span ends before it begins; give the first and the last piece of each.")
+        return cls(values, bounds[..., 0].astype(np.int64), bounds[..., 1].astype(np.int64))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.first), self.values.shape[1]
+
+    def at(self, rows: np.ndarray) -> Spans:
+        """Those of some targets."""
+        return Spans(self.values, self.first[rows], self.last[rows])
+
+    def blocks(self, size: int) -> Iterator[np.ndarray]:
+        """Numbers of targets that follow each other, of about ``size`` pieces together."""
+        of = np.cumsum((self.last - self.first + 1).sum(1)) // size
+        yield from np.split(np.arange(len(of)), np.flatnonzero(np.diff(of)) + 1) if len(of) else ()
+
+    def pieces(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The pieces of the span k of each target, one target after another, (p, d), and their number, (m,)."""
+        length = self.last[:, k] - self.first[:, k] + 1
+        start = np.repeat(self.first[:, k] - (np.cumsum(length) - length), length)
+        return self.values[np.arange(len(start)) + start], length
 
 
 def span_vectors(tokens: np.ndarray, first: np.ndarray, last: np.ndarray, *, mean: bool) -> Any:

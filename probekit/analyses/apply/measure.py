@@ -62,6 +62,7 @@ def measure(
 ) -> Result:
     """The rows and predictions of :func:`probekit.apply`; ``data`` are the texts, the split and the folder."""
     kept = probe if isinstance(probe, Probe) else load_probe(probe, options.layer)
+    kept.check_scores()
     found = _applied(kept, data, model, options, progress)
     own = () if isinstance(probe, Probe) else (Read(str(probe), "probe", digest_of_content(Path(probe) / CARD)),)
     return replace(found, reads=(*own, *found.reads))

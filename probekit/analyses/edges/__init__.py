@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from probekit.analyses.options import VectorOptions
 from probekit.analysis import Analysis, Reads
+from probekit.constraint import WRITTEN
 from probekit.probes.edges.options import EdgeOptions
 from probekit.public import public
 from probekit.runtime import Progress, no_progress
@@ -30,6 +31,7 @@ def edges(
     metrics: tuple[str, ...] | str | None = None,
     task: str | Task | None = None,
     data_dir: str | Path | None = None,
+    keep: Annotated[Path | None, WRITTEN] = None,
     vectors: VectorOptions,
     options: EdgeOptions,
     progress: Progress = no_progress,
@@ -58,6 +60,9 @@ def edges(
         For caches of the sentences of several tasks (``task="A+B"``): the task to take labels from.
     data_dir : path, optional
         Folder of the task's files.
+    keep : path, optional
+        A new folder for the probes of single layers: :meth:`probekit.Probe.predict_proba` takes the pieces of a
+        layer and spans. Mixes are not kept. One pair of caches only.
     vectors : VectorOptions
         ``layers`` and ``groups``; each may be given as a keyword.
     options : EdgeOptions
@@ -97,12 +102,13 @@ def edges(
 
         probekit cache-activations --model minilm --task ud-relations --data-dir ewt --split train --out ud.train.h5
         probekit edges ud.train.h5 ud.dev.h5 --out edges.parquet
+        probekit edges ud.train.h5 ud.dev.h5 --layers 3 --keep kept/ud
         probekit edges ud.train.h5 ud.dev.h5 random.train.h5 random.dev.h5 --probe linear --seeds 3
     """
     from probekit.analyses.edges.measure import measure
     from probekit.analyses.train_dev import Pairs
 
-    return measure(Pairs((train, dev, *more)), metrics, task, data_dir, vectors, options, progress)
+    return measure(Pairs((train, dev, *more)), metrics, task, data_dir, keep, vectors, options, progress)
 
 
 def _lined(rows: pd.DataFrame) -> pd.DataFrame:

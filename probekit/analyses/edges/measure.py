@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,21 +12,25 @@ import numpy as np
 import pandas as pd
 
 from probekit.activations import ActivationCache
+from probekit.analyses.cards import Fitted, check_keep, probes_of, rows_read, shared_card
 from probekit.analyses.options import PairVector, SpanVector, VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors
 from probekit.errors import UsageError
+from probekit.monitors.probe import Probe, save_probes
 from probekit.probes.edges.depth import centre_of_gravity, expected_layer_of, over_seeds, rare_class
-from probekit.probes.edges.evaluate import MIX, Mixes, evaluate_edges
+from probekit.probes.edges.evaluate import ATTENTION, MIX, Mixes, evaluate_edges
 from probekit.probes.edges.options import EdgeOptions
 from probekit.probes.edges.spans import SpanLayers
+from probekit.probes.kept import Weights
 from probekit.probes.protocol.labels import Question
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.rows import probe_rows
+from probekit.probes.spans import Spans
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress
 from probekit.statistics.predictions import Predictions
-from probekit.tasks.task import Task
+from probekit.tasks.task import Task, TaskKind
 
 OF_TRAINING = ["held_out", "training_steps", "converged"]
 
@@ -36,6 +40,7 @@ def measure(
     metrics: tuple[str, ...] | str | None,
     task: str | Task | None,
     data_dir: str | Path | None,
+    keep: Path | None,
     vectors: VectorOptions,
     options: EdgeOptions,
     progress: Progress,
@@ -43,8 +48,13 @@ def measure(
     """The rows and predictions of :func:`probekit.edges`."""
     if vectors.pooling is not None or vectors.span is not None:
         raise UsageError("edge probes train their own pooling of spans; leave out pooling and span.")
-    of_pair = partial(_of_pair, vectors=vectors, options=options)
-    return caches.result(of_pair, progress, metrics, task, data_dir)
+    check_keep(keep, caches.count)
+    kept = list[Probe]()
+    of_pair = partial(_of_pair, vectors=vectors, options=options, keep=kept.extend)
+    result = replace(caches.result(of_pair, progress, metrics, task, data_dir), probes=tuple(kept))
+    if keep is not None:
+        save_probes(kept, keep)
+    return result
 
 
 def _of_pair(
@@ -54,8 +64,9 @@ def _of_pair(
     vectors: VectorOptions,
     options: EdgeOptions,
     progress: Progress,
+    keep: Callable[[tuple[Probe, ...]], object],
 ) -> tuple[pd.DataFrame, Predictions]:
-    """The rows and predictions of one pair of caches."""
+    """The rows and predictions of one pair of caches; ``keep`` gets the probes of single layers."""
     check_pair(train, dev, vectors.layers, metrics, any_split=options.any_split)
     of_ends = replace(vectors, span=SpanVector.ENDS, span_pair=PairVector.SIDES)
     of_train = layer_vectors(train, of_ends)
@@ -73,21 +84,19 @@ def _of_pair(
     sets = np.eye(len(question.label_names), dtype=bool)
     if several:
         sets, y, y_dev = numbered_alike(of_train, of_dev, (y, y_dev))
+    fitted = dict[str, Weights]()
     found, mixes = evaluate_edges(
-        {name: _number(name) for name in of_train.layers},
-        _spans(train, of_train),
-        y,
-        _spans(dev, of_dev),
-        y_dev,
-        sets,
-        question,
-        several=several,
-        options=options,
-        progress=progress,
-    )
+        {name: _number(name) for name in of_train.layers}, _spans(train, of_train), y, _spans(dev, of_dev), y_dev, sets,
+        question, several=several, options=options, progress=progress, keep=fitted.__setitem__,
+    )  # fmt: skip
     assert y_dev.seen is not None
     seen = np.repeat(y_dev.seen[y_dev.known], len(question.label_names) if several else 1)
     rows = probe_rows(found, seen=seen, resamples=options.resamples, level=options.level, seed=options.seed)
+    more = {"kind": str(TaskKind.MULTI_LABEL)} if several else {}
+    read = rows_read(of_train, vectors) | {"representation": ATTENTION}
+    shared = shared_card((train, dev), read, options, **more)
+    known = [Fitted(name, w, _logits(w, dev, of_dev, name, y_dev.known)) for name, w in fitted.items()]
+    keep(probes_of(known, shared, rows[rows["representation"] == ATTENTION], found, options))
     of_mixes = [] if mixes is None else list(_of_mixes(found, mixes, options))
     return make_rows(pd.concat([rows, pd.DataFrame(of_mixes)], ignore_index=True) if of_mixes else rows), found
 
@@ -99,6 +108,13 @@ def _number(layer: str) -> int | None:
 def _spans(cache: ActivationCache, of: LayerVectors) -> SpanLayers:
     assert of.targets is not None
     return SpanLayers([cache.tokens(name).values for name in of.layers], of.targets.first, of.targets.last)
+
+
+def _logits(weights: Weights, cache: ActivationCache, of: LayerVectors, layer: str, known: np.ndarray) -> np.ndarray:
+    """The logits of the labelled targets at a layer, (n, labels)."""
+    assert of.targets is not None
+    spans = Spans(cache.tokens(layer).values, of.targets.first, of.targets.last)
+    return weights.logits(spans, np.flatnonzero(known))
 
 
 def _of_mixes(found: Predictions, mixes: Mixes, options: EdgeOptions) -> Iterator[dict[Any, Any]]:

@@ -11,12 +11,10 @@ import numpy as np
 import pandas as pd
 
 from probekit.activations import ActivationCache
-from probekit.analyses.cards import Fitted, probes_of, shared_card
+from probekit.analyses.cards import Fitted, check_keep, probes_of, rows_read, shared_card
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
 from probekit.analyses.vectors import columns_of, layer_vectors, with_label_sets
-from probekit.errors import UsageError
-from probekit.monitors.format import check_replaced
 from probekit.monitors.probe import Probe, save_probes
 from probekit.notes import logger
 from probekit.probes.protocol.baselines import Baselines
@@ -45,10 +43,7 @@ def measure(
     progress: Progress,
 ) -> Result:
     """The rows, predictions and probes of :func:`probekit.probe`."""
-    if keep is not None:
-        if caches.count > 1:
-            raise UsageError("--keep keeps the probes of one pair of caches; give one pair, or leave out --keep.")
-        check_replaced(keep)
+    check_keep(keep, caches.count)
     kept = list[Probe]()
     of_pair = partial(probe_pair, vectors=vectors, options=options, keep=kept.extend, calibrate=keep is not None)
     result = replace(caches.result(of_pair, progress, metrics, task, data_dir), probes=tuple(kept))
@@ -118,6 +113,6 @@ def probe_pair(
     seen = np.repeat(seen, len(question.label_names)) if of_train.label_sets is not None else seen
     how = {name: getattr(options, name) for name in ("resamples", "level", "seed", "by_label")}
     rows = probe_rows(found, seen=seen, **how)
-    shared = shared_card((train, dev), (of_train, vectors), options, balanced=options.balanced)
+    shared = shared_card((train, dev), rows_read(of_train, vectors), options, balanced=options.balanced)
     keep(probes_of(sorted(fitted, key=lambda one: train.layers.index(one.layer)), shared, rows, found, options))
     return rows, found

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from probekit.analyses.options import VectorOptions
 from probekit.analysis import Analysis, Corrected, Reads
+from probekit.constraint import WRITTEN
 from probekit.grid import Column
 from probekit.probes.trees.options import StructuralOptions
 from probekit.public import public
@@ -33,6 +34,7 @@ def structural(
     *more: str | Path | ActivationCache,
     task: str | Task | None = None,
     data_dir: str | Path | None = None,
+    keep: Annotated[Path | None, WRITTEN] = None,
     vectors: VectorOptions,
     options: StructuralOptions,
     progress: Progress = no_progress,
@@ -58,6 +60,9 @@ def structural(
         For caches of the sentences of several tasks (``task="A+B"``): the task with the relations.
     data_dir : path, optional
         Folder of the task's files.
+    keep : path, optional
+        A new folder for the probe of each layer: its maps of distances and depths, as arrays (rank, d). Of several
+        ranks, the one with the lowest loss on held-out sentences of train is kept. One pair of caches only.
     vectors : VectorOptions
         ``layers`` and ``groups``; each may be given as a keyword.
     options : StructuralOptions
@@ -102,12 +107,13 @@ def structural(
         probekit cache-activations --model minilm --task ud-relations --data-dir ewt --split train --out ud.train.h5
         probekit structural ud.train.h5 ud.dev.h5 --ranks 16,64 --out trees.parquet
         probekit structural ud.train.h5 ud.dev.h5 --layers 3,6 --arcs
+        probekit structural ud.train.h5 ud.dev.h5 --layers 3 --keep kept/trees
         probekit structural ud.train.h5 ud.dev.h5 random.train.h5 random.dev.h5
     """
     from probekit.analyses.structural.measure import measure
     from probekit.analyses.train_dev import Pairs
 
-    return measure(Pairs((train, dev, *more)), task, data_dir, vectors, options, progress)
+    return measure(Pairs((train, dev, *more)), task, data_dir, keep, vectors, options, progress)
 
 
 def _lined(rows: pd.DataFrame) -> pd.DataFrame:

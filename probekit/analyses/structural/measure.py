@@ -12,18 +12,22 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
 from probekit.activations.grouping import groups_of
+from probekit.analyses.cards import card_of, check_keep, shared_card
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.structural.scores import BySentence, Gold, Intervals, Scores
 from probekit.analyses.structural.trees import Treebank, treebank
 from probekit.analyses.train_dev import Pairs
 from probekit.analyses.vectors import columns_of
 from probekit.errors import UsageError
+from probekit.monitors.probe import Probe, save_probes
 from probekit.notes import logger
+from probekit.probes.kept import of_trees
 from probekit.probes.trees.arcs import fit_arcs, parse
-from probekit.probes.trees.fit import Trees, fit, predict
+from probekit.probes.trees.fit import StructuralProbe, Trees, fit, predict
 from probekit.probes.trees.gold import chain, distances, sentences
 from probekit.probes.trees.options import StructuralOptions
 from probekit.rows import Result, make_fits, make_rows
+from probekit.rows.schema import layer_labels
 from probekit.runtime import Progress, part_of
 from probekit.statistics.comparisons import Null, difference_columns, paired
 from probekit.statistics.options import CompareOptions, Over
@@ -41,6 +45,7 @@ def measure(
     caches: Pairs,
     task: str | Task | None,
     data_dir: str | Path | None,
+    keep: Path | None,
     vectors: VectorOptions,
     options: StructuralOptions,
     progress: Progress,
@@ -48,15 +53,35 @@ def measure(
     """The rows and predictions of :func:`probekit.structural`."""
     if vectors.pooling is not None or vectors.span is not None:
         raise UsageError("structural probes read the means of the pieces of words; leave out pooling and span.")
-    tables = list[_Table]()
+    check_keep(keep, caches.count)
+    tables, kept = list[_Table](), list[Probe]()
     with caches:
         for i, pair in enumerate(caches.opened(task, data_dir)):
             check_same(*pair, SAME)
             tables.append(_of_pair(*pair, vectors, options, part_of(progress, i, caches.count)))
+            kept += _probes(pair, tables[-1], options)
     found = by_split(table.predictions() for table in tables)
     beside = [row for one in found for row in _beside_the_chain(one, options)]
     rows = make_rows([*(row for table in tables for row in table.rows), *beside])
-    return Result(rows, tuple(found), reads=tuple(caches.reads))
+    if keep is not None:
+        save_probes(kept, keep)
+    return Result(rows, tuple(found), reads=tuple(caches.reads), probes=tuple(kept))
+
+
+def _probes(
+    caches: tuple[ActivationCache, ActivationCache], table: _Table, options: StructuralOptions
+) -> Iterator[Probe]:
+    """The probe of each layer with its card: of several ranks that with the lowest loss on held-out sentences."""
+    rows = make_rows(table.rows)
+    vectors = {"representation": "mean", "words": True, "spans": False, "span": None}
+    shared = shared_card(caches, vectors, options, classes=[])
+    for layer, ranks in table.kept.items():
+        rank, (distance, depth) = min(ranks.items(), key=lambda one: min(one[1][0].losses))
+        own = rows[(layer_labels(rows) == layer) & (rows["rank"] == rank)]
+        gold = own["target"] == "gold"
+        means = own[~gold].groupby("metric")["value"].mean()
+        measured = own[gold].assign(null_mean=own.loc[gold, "metric"].map(means))
+        yield Probe(of_trees(distance, depth), card_of(layer, shared, measured) | {"rank": rank})
 
 
 def _beside_the_chain(e: Predictions, options: StructuralOptions) -> Iterator[dict[str, Any]]:
@@ -95,7 +120,9 @@ def _of_pair(
         x = [bank.layers[name]() for bank in banks]
         for draw, one in enumerate(sets):
             control = {"target": "shuffled", "draw": draw - 1} if draw else {}
-            for kind, sums, found in _fits([of[words] for of, words in zip(x, one.words, strict=True)], one, options):
+            keep = {} if draw else table.kept.setdefault(name, {})
+            words = [of[words] for of, words in zip(x, one.words, strict=True)]
+            for kind, sums, found in _fits(words, one, options, keep):
                 table.add({"layer": name, **kind, **control}, sums, found, one)
             done += 1
             progress("ranks", done, work)
@@ -197,14 +224,18 @@ def _heads_in_line(length: np.ndarray, *, after: bool) -> np.ndarray:
 
 
 def _fits(
-    x: Sequence[np.ndarray], of: _Set, options: StructuralOptions
+    x: Sequence[np.ndarray], of: _Set, options: StructuralOptions, keep: dict[int, tuple[StructuralProbe, ...]]
 ) -> Iterator[tuple[dict[str, Any], BySentence, list[np.ndarray]]]:
-    """For each probe of a layer: what it is, its scores by sentence, and the gold edges of each sentence it finds."""
+    """For each probe of a layer: what it is, its scores by sentence, and the gold edges of each sentence it finds.
+
+    ``keep`` gets the probes of distances and of depths by rank.
+    """
     banks, gold, score = of.banks, of.gold, of.score
     length, length_dev = (bank.length for bank in banks)
     ranks = tuple(dict.fromkeys(min(rank, x[0].shape[1]) for rank in options.ranks))
     kinds = [fit(x[0], Trees(length, its), ranks, options=options.fit) for its in (gold.distance, gold.depth)]
     for rank, probes in zip(ranks, zip(*kinds, strict=True), strict=True):
+        keep[rank] = probes
         distance, depth = (predict(probe, x[1], length_dev) for probe in probes)
         found = score.found(distance)
         sums = {**score.of_distances(found, distance), **score.of_depths(depth)}
@@ -220,7 +251,7 @@ def _fits(
 
 @dataclass(slots=True)
 class _Table:
-    """The rows of a pair of caches, and for each probe of gold trees the edges that it finds."""
+    """The rows of a pair of caches, and for gold trees each probe, by layer and rank, and the edges that it finds."""
 
     about: dict[str, Any]
     length: np.ndarray
@@ -230,6 +261,7 @@ class _Table:
     rows: list[dict[str, Any]] = field(default_factory=list)
     fits: list[dict[str, Any]] = field(default_factory=list)
     found: list[np.ndarray] = field(default_factory=list)
+    kept: dict[str, dict[int, tuple[StructuralProbe, ...]]] = field(default_factory=dict)
 
     def add(self, kind: dict[str, Any], sums: BySentence, found: Sequence[np.ndarray], of: _Set) -> None:
         n_train, n = (len(bank.length) for bank in of.banks)

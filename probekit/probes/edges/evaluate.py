@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from probekit.probes.edges.model import Probes, mix_weights
 from probekit.probes.edges.options import EdgeOptions
 from probekit.probes.edges.spans import SpanLayers
 from probekit.probes.edges.train import fit, predict
+from probekit.probes.kept import Weights, of_edges
 from probekit.probes.protocol.label_sets import with_controls
 from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import ProbeOptions
@@ -56,6 +57,7 @@ def evaluate_edges(
     several: bool = False,
     options: EdgeOptions,
     progress: Progress = no_progress,
+    keep: Callable[[str, Weights], object] = lambda *layer: None,
 ) -> tuple[Predictions, Mixes | None]:
     """Train probes of each layer and of the mixes of layers up to each, and their controls; predict dev.
 
@@ -80,6 +82,8 @@ def evaluate_edges(
         How the probes are trained.
     progress : callable
         Called during training.
+    keep : callable
+        Called with each layer and the weights of its probe of gold labels.
 
     Returns
     -------
@@ -109,8 +113,10 @@ def evaluate_edges(
     targets, codes, codes_dev = with_controls(train, dev, question, control)
     held = held_out(train.y, options.held_out, groups=train.groups, seed=options.seed)
     spans, spans_dev = _standardised(spans, spans_dev, list(layers), raw=options.raw)
-    work = _Work(spans, codes, spans_dev, codes_dev, sets, held, several, options, progress)
     names, count = list(layers), len(layers)
+    work = _Work(
+        spans, codes, spans_dev, codes_dev, sets, held, several, options, progress, lambda i, w: keep(names[i], w)
+    )
     numbered = np.array([i for i, name in enumerate(names) if layers[name] is not None], dtype=np.int64)
     target = np.repeat(np.arange(len(targets)), count)
     reads = np.tile(np.eye(count, dtype=bool), (len(targets), 1))
@@ -185,6 +191,7 @@ class _Work:
     several: bool
     options: EdgeOptions
     progress: Progress
+    keep: Callable[[int, Weights], object]
 
     def done(self, probes: Probes) -> _Done:
         """Train some probes, as many at once as fit, and predict dev."""
@@ -212,9 +219,19 @@ class _Work:
             for i in range(len(probes))
         ]
         if not probes.mixed:
+            for i in np.flatnonzero(probes.target == 0):
+                self._keep(int(probes.reads[i].argmax()), {name: w[i].numpy() for name, w in fitted.weights.items()})
             return _Done(about, joined[0], joined[1])
         shares = mix_weights(fitted.weights, torch.from_numpy(probes.reads)).double().numpy()
         return _Done(about, joined[0], joined[1], shares, fitted.weights["gamma"][:, 0].double().numpy())
+
+    def _keep(self, layer: int, weights: Mapping[str, np.ndarray]) -> None:
+        """Give the probe of gold labels away; without standardisation, centre and scale are one number for all."""
+        mean, scale = (
+            np.broadcast_to(part, (self.spans.shape[0], 1, self.spans.shape[2]))[layer, 0]
+            for part in (self.spans.centre, self.spans.scale)
+        )
+        self.keep(layer, of_edges(weights, mean, scale))
 
     def _outcome(self, out: np.ndarray, gold: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Predictions and losses, (M, rows) or (M, rows · labels), from logits and gold labels (M, rows, labels)."""
