@@ -93,7 +93,7 @@ class Probe:
         return weights[0] if len(weights) == 1 else weights
 
     def check_scores(self) -> None:
-        """Raise UsageError if it scores no texts: edge and structural probes, and cards that do not say what it reads.
+        """Raise UsageError if it scores no texts: edge and structural probes.
 
         Edge probes read the pieces of spans, structural probes words: both take arrays.
         """
@@ -101,9 +101,20 @@ class Probe:
             how = "probe.predict_proba(x, spans)" if self.weights.of_spans else "probe.distances(x)"
             kind = "an edge" if self.weights.of_spans else "a structural"
             raise UsageError(f"{kind} probe does not score texts or caches; in Python, {how} takes their vectors.")
-        read = self.card.get("vectors", {})
+
+    @property
+    def vectors(self) -> Mapping[str, Any]:
+        """What a row of its vectors is, as the card says: ``representation``, ``words``, ``spans`` …
+
+        Raises
+        ------
+        UsageError
+            If the card does not say it.
+        """
+        read: Mapping[str, Any] = self.card.get("vectors", {})
         if missing := [name for name in ("representation", "words", "spans") if name not in read]:
-            raise UsageError(f"the probe's card lacks {', '.join(missing)} in vectors, so that no text can be scored.")
+            raise UsageError(f"the probe's card lacks {', '.join(missing)} in vectors, so that no cache can be read.")
+        return read
 
     def map(self, x: np.ndarray, of: Literal["distance", "depth"] = "distance") -> np.ndarray:
         """Vectors (n, d) under the map of a structural probe, float32 (n, rank).

@@ -188,6 +188,13 @@ def scored(
     )  # fmt: skip
 
 
+def said(probe: Probe, key: str) -> str:
+    """What the card says of the model's vectors under a key; UsageError if it does not."""
+    if key not in probe.card["encoder"]:
+        raise UsageError(f"the probe's card does not say the {key} of its vectors, so that no text can be read.")
+    return str(probe.card["encoder"][key])
+
+
 def _chunks(examples: Sequence[Example], tell: Callable[[int], Any]) -> Iterator[Sequence[Example]]:
     for start in range(0, max(len(examples), 1), CHUNK):
         tell(start)
@@ -216,7 +223,7 @@ def _reading(probe: Probe, encoder: Encoder, examples: Sequence[Example], *, by_
     pairs = card.get("pairs")
     if any((e.pair is not None) != (pairs is not None) for e in examples):
         raise UsageError(f"the probe was fitted on {'single texts' if pairs is None else 'pairs of texts'}.")
-    level = str(card["tokens"]) if words else str(TokenLevel.PIECE) if by_piece or probe.weights.by_piece else None
+    level = said(probe, "tokens") if words else str(TokenLevel.PIECE) if by_piece or probe.weights.by_piece else None
     if by_piece and (words or pairs == "separate" or not probe.scores_pieces):
         raise UsageError(
             "single pieces have a score of linear probes of texts with two classes or a number; leave out by."
@@ -225,7 +232,7 @@ def _reading(probe: Probe, encoder: Encoder, examples: Sequence[Example], *, by_
     width = encoder.widths[list(encoder.sites).index(site)]
     task = Task("texts", TaskKind(probe.kind), {}, probe.classes)
     positions = None if by_piece or probe.weights.by_piece else Positions.parse(card.get("positions"))
-    pooling = None if level else str(card["pooling"])
+    pooling = None if level else said(probe, "pooling")
     return Reading(task, pooling, level, pairs, ((site, width),), positions, leave_out=True)
 
 

@@ -11,8 +11,10 @@ import probekit
 from probekit.activations import ActivationCache
 from probekit.analyses.structural.trees import treebank
 from probekit.errors import NonFiniteError, UsageError
+from probekit.monitors import Probe
 from probekit.probes.edges.evaluate import _Work
 from probekit.probes.edges.train import predict
+from probekit.probes.kept import Weights
 from probekit.probes.trees.fit import StructuralProbe
 from probekit.probes.trees.fit import predict as predict_trees
 from probekit.probes.trees.gold import sentences
@@ -149,3 +151,24 @@ def test_what_maps_do_not_do(trees: list[Path], tmp_path: Path) -> None:
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="choose another folder"):
         probekit.edges(*trees, **QUICK, keep=tmp_path / "mine")
+
+
+def test_cards_that_do_not_say_what_is_read(trees: list[Path]) -> None:
+    about = {"layer": "1", "estimator": "logistic", "kind": "classification", "classes": ["no", "yes"], "train": {}}
+    arrays = {"mean": np.zeros(2), "weight": np.ones((1, 2)), "bias": np.zeros(1)}
+    weights = Weights("linear", {name: array.astype(np.float32) for name, array in arrays.items()})
+    with ActivationCache(trees[1]) as cache:
+        same = {k: v for k, v in cache.spec.items() if k not in ("pooling", "tokens")}
+        with pytest.raises(UsageError, match="lacks representation, words, spans in vectors"):
+            probekit.apply(Probe(weights, {**about, "encoder": same}), cache)
+    model = cached_model(trees)
+    for vectors, key in (({"words": False}, "pooling"), ({"words": True}, "tokens")):
+        probe = Probe(weights, {**about, "encoder": {"weights_digest": "x"}, "vectors": vectors})
+        with pytest.raises(UsageError, match=f"does not say the {key} of its vectors"):
+            probe.score([["the", "cat"]] if vectors["words"] else ["the cat"], model=model, anyway=True)
+
+
+def cached_model(trees: list[Path]) -> str:
+    """The folder of the model that made caches."""
+    with ActivationCache(trees[0]) as cache:
+        return str(cache.recipe.arguments["model"])

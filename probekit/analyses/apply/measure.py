@@ -33,7 +33,7 @@ from probekit.monitors.folder import load_probe
 from probekit.monitors.format import CARD
 from probekit.monitors.lines import read_texts
 from probekit.monitors.probe import LABELS, NUMBERS, Probe
-from probekit.monitors.scoring import SAME, changes, load_model, scored
+from probekit.monitors.scoring import SAME, changes, load_model, said, scored
 from probekit.notes import logger
 from probekit.probes.protocol.diagnostic import gathered
 from probekit.probes.protocol.experiment import Fits
@@ -115,7 +115,7 @@ def _cached(
     probe: Probe, task: Task, split: str, model: Any, options: ApplyOptions, progress: Progress
 ) -> Iterator[ActivationCache]:
     """A cache of the probe's layer, which goes when the block ends."""
-    card, vectors = probe.card["encoder"], probe.card.get("vectors", {})
+    card, vectors = probe.card["encoder"], probe.vectors
     if card.get("chat_template") or card.get("generate") or card.get("context") not in (None, "none"):
         raise UsageError(
             "the probe reads conversations, or texts in context; make a cache as for training, and apply it to that."
@@ -125,8 +125,8 @@ def _cached(
     )
     _say(changed)
     words = vectors.get("words") or vectors.get("spans") or probe.weights.by_piece
-    how: dict[str, Any] = {"tokens": True, "token_level": card["tokens"]} if words else {}
-    how |= {} if words else {"pooling": card["pooling"]}
+    how: dict[str, Any] = {"tokens": True, "token_level": said(probe, "tokens")} if words else {}
+    how |= {} if words else {"pooling": said(probe, "pooling")}
     how |= {} if card.get("pairs") is None else {"pairs": card["pairs"]}
     how |= {} if card.get("positions") is None else {"positions": card["positions"]}
     with tempfile.TemporaryDirectory(prefix="probekit-apply-") as folder:
@@ -184,7 +184,7 @@ def _columns_of_texts(examples: Sequence[Example]) -> dict[str, list[str | None]
 
 
 def _vectors(probe: Probe, cache: ActivationCache) -> VectorOptions:
-    card = probe.card["vectors"]
+    card = probe.vectors
     layers = (str(cache.layer_names((probe.layer,))[0]),)
     if probe.weights.by_piece or card["words"]:
         return VectorOptions(layers=layers)
@@ -246,7 +246,7 @@ def _evaluated(
     if question.classify:
         log_p = probe.weights.log_proba(z)
         loss, proba = -log_p[np.arange(len(at)), own.y][None], probe.proba(z)
-    sizes = {"n": len(at), "n_train": probe.card["n_train"], "seed": probe.card.get("seed")}
+    sizes = {"n": len(at), "n_train": probe.card.get("n_train"), "seed": probe.card.get("seed")}
     return gathered([Fits([fit], said[None], loss, proba)], question, sizes, own, own.y[None], None)
 
 
@@ -276,7 +276,7 @@ def _of_texts(
         log.warning("%s of %s texts are longer than the model reads, and were cut.", f"{cut:,}", f"{len(examples):,}")
     about = {
         **where, **model_columns(encoder.spec, {}), **_columns(probe),
-        "representation": probe.card["vectors"]["representation"],
+        "representation": probe.vectors["representation"],
     }  # fmt: skip
     ids, logits, more = np.array([examples[i].id for i in found.example]), found.logits, dict[str, Any]()
     if options.by == "piece":
