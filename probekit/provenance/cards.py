@@ -29,7 +29,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "average": ("runs",),
     "evaluate": ("run", "cache", "data_dir", "slices", "text"),
     "table": ("rows",),
-    "apply": ("probe", "data_dir"),
+    "apply": ("probe", "data_dir", "beside"),
     "domains": ("data_dir",),
     "train": ("data_dir", "slices"),
     "pretrain": ("text", "dev"),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from probekit.models.encoder import Encoder
     from probekit.monitors import Probe
     from probekit.rows import Result
+    from probekit.statistics.predictions import Predictions
     from probekit.tasks import Task
 
 
@@ -51,6 +52,7 @@ def apply(
     split: str | None = None,
     data_dir: str | Path | None = None,
     model: str | Path | Encoder | None = None,
+    beside: str | Path | Result | Predictions | None = None,
     options: ApplyOptions,
     progress: Progress = no_progress,
 ) -> Result:
@@ -72,6 +74,9 @@ def apply(
         Folder with the task's files.
     model : str, path or Encoder, optional
         The model that reads texts (default: the name in the probe's card).
+    beside : path, Result or Predictions, optional
+        The rows that ``probekit probe --keep --out`` wrote, or their .examples.parquet: on the dev split of then, each
+        metric is also compared with that of then, example by example (:func:`probekit.compare`).
     options : ApplyOptions
         ``layer``, ``by``, ``anyway`` …; each may be given as a keyword.
     progress : callable
@@ -83,12 +88,14 @@ def apply(
         A row for each text, word or piece: ``example`` is its id; ``value`` the score, a logit for two classes
         (``probe-score``), else the probability of the predicted class, or the number; ``predicted`` and ``probability``
         the class and its probability. On labelled data also a row for each metric, with its interval, and the value on
-        the dev split that the probe was kept with (``kept``, ``kept_low``, ``kept_high``); and the predictions.
+        the dev split that the probe was kept with (``kept``, ``kept_low``, ``kept_high``); with ``beside`` rows
+        "difference(METRIC)", now minus then, with interval and p; and the predictions.
 
     Raises
     ------
     UsageError
-        If the data are of another model, tokenizer, precision, pooling or kind than the probe's.
+        If the data are of another model, tokenizer, precision, pooling or kind than the probe's, or ``beside`` is of
+        other examples.
     DataError
         If the folder holds no kept probe, or the texts cannot be read.
 
@@ -102,11 +109,12 @@ def apply(
         probekit apply kept/sst2 reviews.txt --out scores.csv
         probekit apply kept/sst2 reviews.toml --split test --layer 4 --out test.parquet
         probekit apply kept/sst2 sst2.dev.h5
+        probekit apply kept/sst2 sst2.dev.int8.h5 --anyway --beside sst2.parquet
         probekit apply kept/sst2 reviews.txt --by piece --model ./my-bert --out pieces.csv
     """
     from probekit.analyses.apply.measure import measure
 
-    return measure(probe, (data, split, data_dir), model, options, progress)
+    return measure(probe, (data, split, data_dir), model, beside, options, progress)
 
 
 SCORES = ("probe-score", "probability")
@@ -123,8 +131,14 @@ def tables(rows: pd.DataFrame, options: Options) -> Any:
 
 
 def _by_metric(rows: pd.DataFrame) -> pd.DataFrame:
-    gold = rows[rows["metric"].map(lambda name: "(" not in name)]
-    return gold.assign(line=gold["metric"], of=gold["metric"], metric="")
+    """Lines for the metrics, with the difference from then, and for those of each label."""
+    parts = rows["metric"].str.extract(
+        r"^(?:(difference|by-label)\()?([^()]+)\)?$"
+    )  # no others, such as above-permuted
+    shown = rows[parts[1].notna()].assign(line=parts[1])
+    if "label" in shown:
+        shown["line"] = shown["line"].where(shown["label"].isna(), shown["label"] + ": " + shown["line"])
+    return shown.assign(metric=parts[0].where(parts[0] == "difference", ""))
 
 
 def _metric_cells(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
@@ -133,13 +147,18 @@ def _metric_cells(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
     yield Cells("permuted", "", "null_mean", dim=True)
     yield Cells("p", "", "p", "p", dim=True)
     yield Cells("when kept", "", "kept")
+    if (rows["metric"] == "difference").any():
+        yield Cells("difference", "difference")
+        yield Cells(interval(options), "difference", "interval", align="center", dim=True)
+        yield Cells("p", "difference", "p", "p", dim=True)
 
 
 def _by_class(rows: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
-    named = rows["predicted"] if "predicted" in rows else rows["target"].map(lambda _: "all")
-    named = named.fillna("blank" if "predicted" in rows else "all").where(rows["value"].notna(), "blank")
+    by = next((name for name in ("predicted", "label") if name in rows and rows[name].notna().any()), None)
+    named = "all" if by is None else rows[by]
+    named = pd.Series(named, index=rows.index).where(rows["value"].notna(), "blank")
     parts = rows.groupby(named, sort=True)
     return pd.concat([
         part.iloc[:1].assign(line=str(name), value=part["value"].mean(), count=len(part), share=len(part) / len(rows))

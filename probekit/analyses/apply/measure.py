@@ -15,7 +15,9 @@ import pandas as pd
 from probekit.activations import ActivationCache
 from probekit.activations.writing.job import cache_activations
 from probekit.analyses.apply import ApplyOptions
+from probekit.analyses.apply.labelled import beside_card, evaluated, paired
 from probekit.analyses.cards import ENCODER
+from probekit.analyses.compare.measure import Evaluated
 from probekit.analyses.options import PairVector, SpanVector, VectorOptions
 from probekit.analyses.vectors import (
     LayerVectors,
@@ -35,10 +37,6 @@ from probekit.monitors.lines import read_texts
 from probekit.monitors.probe import LABELS, NUMBERS, Probe
 from probekit.monitors.scoring import SAME, changes, load_model, said, scored
 from probekit.notes import logger
-from probekit.probes.protocol.diagnostic import gathered
-from probekit.probes.protocol.experiment import Fits
-from probekit.probes.protocol.labels import Labels, Question
-from probekit.probes.protocol.rows import probe_rows
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress
@@ -57,30 +55,34 @@ def measure(
     probe: str | Path | Probe,
     data: tuple[Any, str | None, str | Path | None],
     model: Any,
+    beside: Evaluated | None,
     options: ApplyOptions,
     progress: Progress,
 ) -> Result:
     """The rows and predictions of :func:`probekit.apply`; ``data`` are the texts, the split and the folder."""
     kept = probe if isinstance(probe, Probe) else load_probe(probe, options.layer)
     kept.check_scores()
-    found = _applied(kept, data, model, options, progress)
+    found = _applied(kept, data, model, beside, options, progress)
     own = () if isinstance(probe, Probe) else (Read(str(probe), "probe", digest_of_content(Path(probe) / CARD)),)
     return replace(found, reads=(*own, *found.reads))
 
 
 def _applied(
-    kept: Probe, data: tuple[Any, str | None, str | Path | None], model: Any, options: ApplyOptions, progress: Progress
-) -> Result:
+    kept: Probe, data: tuple[Any, str | None, str | Path | None], model: Any, beside: Evaluated | None,
+    options: ApplyOptions, progress: Progress,
+) -> Result:  # fmt: skip
     """The rows and predictions of a cache, a file of texts, or a task."""
     source, split, data_dir = data
     if isinstance(source, ActivationCache):
-        return _of_cache(kept, source, options)
+        return _of_cache(kept, source, beside, options)
     if not isinstance(source, Task) and _is_cache(str(source)):
         if split is not None or options.by == "piece":
             raise UsageError("a cache has one split, and its examples are scored; leave out --split and --by.")
         with ActivationCache(source) as cache:
-            return _of_cache(kept, cache, options)
+            return _of_cache(kept, cache, beside, options)
     if not isinstance(source, Task) and is_stream(str(source)):
+        if beside is not None:
+            raise UsageError("beside compares predictions of labelled examples; a file of texts has no labels.")
         examples, digest = read_texts(source if data_dir is None else Path(data_dir) / source)
         where = {"task": shown_file(str(source)), "split": split or "texts"}
         return _of_texts(kept, examples, where, Read(str(source), "data", digest), model, options, progress)
@@ -96,9 +98,9 @@ def _applied(
         where = {"task": task.name, "split": name}
         return _of_texts(kept, examples, where, read, model, options, progress)
     with _cached(kept, task, name, model, options, progress) as cache:
-        found = _of_cache(kept, cache, options, examples)
+        found = _of_cache(kept, cache, beside, options, examples)
         read_by = {name: cache.spec[name] for name in ENCODER if cache.spec.get(name) is not None}
-        return replace(found, reads=(read, read_of_model(_model_name(kept, model), read_by)))
+        return replace(found, reads=(read, read_of_model(_model_name(kept, model), read_by), *found.reads[1:]))
 
 
 def _model_name(probe: Probe, model: Any) -> str:
@@ -140,7 +142,10 @@ def _say(changed: Sequence[str]) -> None:
         log.warning("the probe is applied to other vectors than it was fitted on: %s.", "; ".join(changed))
 
 
-def _of_cache(probe: Probe, cache: ActivationCache, options: ApplyOptions, examples: Sequence[Example] = ()) -> Result:
+def _of_cache(
+    probe: Probe, cache: ActivationCache, beside: Evaluated | None, options: ApplyOptions,
+    examples: Sequence[Example] = (),
+) -> Result:  # fmt: skip
     """Scores of the examples of a cache, and metrics where they are labelled; ``examples`` are its texts, if known."""
     wanted = probe.card["encoder"]
     changed = [*changes(wanted, cache.spec, OF_VECTORS)]
@@ -160,13 +165,17 @@ def _of_cache(probe: Probe, cache: ActivationCache, options: ApplyOptions, examp
     ids = np.arange(len(logits)).astype(str) if of.labels.ids is None else of.labels.ids
     texts = _texts(cache, of, examples) if examples else {}
     rows, predictions = [_scores(probe, logits, ids, about, **texts)], tuple[Predictions, ...]()
-    names = tuple(cache.spec["label_names"])
-    if (labels := _labelled(probe, of, names)) is not None and labels.known.any():
-        found = _evaluated(probe, logits, labels, tuple(cache.spec["metrics"]), about)
-        resamples, level, seed = options.resamples or 0, options.level, options.seed
-        rows.insert(0, _beside(probe, probe_rows(found, resamples=resamples, level=level, seed=seed)))
+    reads = [read_of(cache)]
+    if (found := evaluated(probe, logits, cache, of, about)) is not None:
         predictions = (found,)
-    return Result(make_rows(pd.concat(rows, ignore_index=True)), predictions, reads=(read_of(cache),))
+        rows.insert(0, beside_card(probe, found, options))
+    if beside is not None:
+        if found is None:
+            raise UsageError("beside compares predictions of labelled examples; these have no labels of the probe's.")
+        more, files = paired(probe, found, beside, cache.spec["data_digest"], options)
+        rows.insert(1, more)
+        reads += files
+    return Result(make_rows(pd.concat(rows, ignore_index=True)), predictions, reads=tuple(reads))
 
 
 def _texts(cache: ActivationCache, of: LayerVectors, examples: Sequence[Example]) -> dict[str, list[str | None]]:
@@ -194,24 +203,6 @@ def _vectors(probe: Probe, cache: ActivationCache) -> VectorOptions:
     return VectorOptions(layers=layers, pooling=card["representation"])
 
 
-def _labelled(probe: Probe, of: LayerVectors, names: tuple[str, ...]) -> Labels | None:
-    """The labels as numbers of the probe's classes; None for several labels or numbers of a text."""
-    if probe.kind in LABELS or of.label_sets is not None:
-        log.info("metrics of several labels or numbers of a text are those of probe; here are the scores alone.")
-        return None
-    if probe.kind in NUMBERS:
-        return of.labels if of.labels.y.dtype.kind == "f" else None
-    if of.labels.y.dtype.kind == "f":
-        return None
-    if strange := [name for name in names if name not in probe.classes]:
-        raise UsageError(
-            f"the data have the classes {', '.join(strange)}, which the probe does not know; its classes are "
-            f"{', '.join(probe.classes)}. Rename the labels in the task file, or leave them out (label = false)."
-        )
-    own = np.array([*map(probe.classes.index, names), -1])
-    return replace(of.labels, y=own[of.labels.y])
-
-
 def _columns(probe: Probe) -> dict[str, Any]:
     card = probe.card
     return {"analysis": "apply", "estimator": card["estimator"], "layer": probe.layer, "target": "gold", "draw": None}
@@ -232,32 +223,6 @@ def _scores(probe: Probe, logits: np.ndarray, ids: Any, about: Mapping[str, Any]
     value, metric = (found["score"], "probe-score") if probe.two_classes else (proba, "probability")
     said = found["class"].where(~np.isnan(proba))
     return rows.assign(predicted=said, probability=proba, value=value, metric=metric, n=1, **about)
-
-
-def _evaluated(
-    probe: Probe, logits: np.ndarray, labels: Labels, metrics: tuple[str, ...], about: Mapping[str, Any]
-) -> Predictions:
-    """The predictions for the labelled examples."""
-    at = np.flatnonzero(labels.known)
-    own, z = labels[at], logits[at]
-    fit = {k: about[k] for k in ("layer", "estimator", "target", "draw")}
-    question = Question(probe.kind, metrics, probe.classes, {k: v for k, v in about.items() if k not in fit})
-    said, loss, proba = probe.predicted(z), None, None
-    if question.classify:
-        log_p = probe.weights.log_proba(z)
-        loss, proba = -log_p[np.arange(len(at)), own.y][None], probe.proba(z)
-    sizes = {"n": len(at), "n_train": probe.card.get("n_train"), "seed": probe.card.get("seed")}
-    return gathered([Fits([fit], said[None], loss, proba)], question, sizes, own, own.y[None], None)
-
-
-def _beside(probe: Probe, rows: pd.DataFrame) -> pd.DataFrame:
-    """Metrics with those on the dev split of the card."""
-    known = {one["metric"]: one for one in probe.card.get("metrics", ())}
-    names = {"kept": "value", "kept_low": "ci_low", "kept_high": "ci_high"}
-    return rows.assign(**{
-        column: [np.nan if (v := known.get(m, {}).get(key)) is None else v for m in rows["metric"]]
-        for column, key in names.items()
-    })  # fmt: skip
 
 
 def _of_texts(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """The main metric beside that of the card, or how many texts have which class."""
     measured = rows[~rows["metric"].isin(("probe-score", "probability"))]
+    of_pairs = measured[measured["metric"].str.startswith("difference(")]
     for _key, part in measured.groupby(["task", "split", "model", "checkpoint"], sort=False, dropna=False):
         first = part.iloc[0]
         here = f"{first['metric']} {first['value']:.3f}"
@@ -24,4 +25,14 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         known = first["p"] == first["p"]
         p = f"; permuted labels reach {first['null_mean']:.3f} (p {p_value(first['p'])})" if known else ""
         where = f"layer {layer_labels(part).iloc[0]} on {first['task']} {first['split']}"
-        yield f"{where}: {here}{ends}{then}{p}; {first['n']:,} examples"
+        paired = of_pairs[of_pairs["metric"] == f"difference({first['metric']})"]
+        yield f"{where}: {here}{ends}{then}{_difference(paired)}{p}; {first['n']:,} examples"
+
+
+def _difference(rows: pd.DataFrame) -> str:
+    """The paired difference from then, as a clause."""
+    if rows.empty:
+        return ""
+    one = rows.iloc[0]
+    ends = f" [{one['ci_low']:.3f}, {one['ci_high']:.3f}]" if one["ci_low"] == one["ci_low"] else ""
+    return f", a paired difference of {one['value']:+.3f}{ends} (p {p_value(one['p'])})"

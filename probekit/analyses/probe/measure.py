@@ -27,7 +27,7 @@ from probekit.probes.protocol.rows import probe_rows
 from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.predictions import Predictions
-from probekit.tasks.task import Task
+from probekit.tasks.task import Task, TaskKind
 
 log = logger(__name__)
 
@@ -113,6 +113,8 @@ def probe_pair(
     seen = np.repeat(seen, len(question.label_names)) if of_train.label_sets is not None else seen
     how = {name: getattr(options, name) for name in ("resamples", "level", "seed", "by_label")}
     rows = probe_rows(found, seen=seen, **how)
-    shared = shared_card((train, dev), rows_read(of_train, vectors), options, balanced=options.balanced)
+    of_spans = of_train.targets is not None and of_train.label_sets is not None
+    more = {"kind": str(TaskKind.MULTI_LABEL)} if of_spans else {}
+    shared = shared_card((train, dev), rows_read(of_train, vectors), options, balanced=options.balanced, **more)
     keep(probes_of(sorted(fitted, key=lambda one: train.layers.index(one.layer)), shared, rows, found, options))
     return rows, found

@@ -8,9 +8,9 @@ whole label set of an example.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import log_expit, logit
@@ -28,6 +28,9 @@ from probekit.probes.protocol.selection import Estimator, Problem, grid, select
 from probekit.runtime import Progress, no_progress, torch_threads
 from probekit.statistics.over_labels import PENALTIES, pairs_of
 from probekit.statistics.predictions import Predictions
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Fitted = tuple[list[dict[str, Any]], np.ndarray | None, np.ndarray]
 """The columns of the fits of T label sets on some vectors, and their losses and predictions, (T, n · labels)."""
@@ -284,22 +287,44 @@ def _by_target(about: Mapping[str, np.ndarray], fitted: np.ndarray, count: int) 
 def _predictions(task: _Sets, found: list[Fitted]) -> Predictions:
     import pandas as pd
 
-    names, n, dev = task.question.label_names, len(task.dev.y), task.dev
-    pairs = pairs_of(np.arange(n) if dev.ids is None else dev.ids, names, dev.groups)
     base = {**task.question.about, "seed": task.options.seed, **task.sizes}
     base |= {"penalty_at_edge": False, "decrement": np.nan, "digest": "", "converged": True}
-    fits = [{**base, **columns} for some, _, _ in found for columns in some]
-    gold = task.by_example(task.y_dev).astype(np.int8 if task.classes else np.float64)
-    losses = [loss for _, loss, _ in found if loss is not None]
-    measured = ("log-loss",) if losses else ()
+    fits = pd.DataFrame([{**base, **columns} for some, _, _ in found for columns in some])
+    gold = task.by_example(task.y_dev)
+    return predictions_of_labels(
+        fits, task.dev, task.question.label_names, task.question.metrics,
+        np.concatenate([gold[: len(said)] for _, _, said in found]), np.concatenate([said for _, _, said in found]),
+        np.concatenate([loss for _, loss, _ in found]) if task.classes else None,  # type: ignore[misc]
+    )  # fmt: skip
+
+
+def predictions_of_labels(
+    fits: pd.DataFrame, dev: Labels, names: Sequence[str], metrics: tuple[str, ...], gold: np.ndarray,
+    said: np.ndarray, loss: np.ndarray | None,
+) -> Predictions:  # fmt: skip
+    """The table of F fits for the n · labels pairs of an example and a label.
+
+    Parameters
+    ----------
+    dev : Labels
+        The n labelled examples.
+    names : sequence of str
+        The labels, or numbers.
+    gold, said : np.ndarray
+        (F, n · labels), example by example: 0 and 1, or numbers.
+    loss : np.ndarray, optional
+        (F, n · labels), nats; None for numbers.
+    """
+    pairs = pairs_of(np.arange(len(dev.y)) if dev.ids is None else dev.ids, names, dev.groups)
+    kind, measured = (np.float64, ()) if loss is None else (np.int8, ("log-loss",))
     return Predictions(
-        pd.DataFrame(fits),
+        fits,
         pairs["ids"],
-        np.concatenate([gold[: len(said)] for _, _, said in found]),
-        np.concatenate([said for _, _, said in found]).astype(gold.dtype),
-        tuple(dict.fromkeys((*task.question.metrics, *measured))),
+        gold.astype(kind),
+        said.astype(kind),
+        tuple(dict.fromkeys((*metrics, *measured))),
         pairs["groups"],
-        np.concatenate(losses).astype(np.float32) if losses else None,
-        ("no", "yes") if task.classes else (),
+        None if loss is None else loss.astype(np.float32),
+        () if loss is None else ("no", "yes"),
         of_label=pairs["of_label"],
     )
