@@ -62,6 +62,7 @@ from .models import load_encoder as load_encoder
 from .models import new_encoder as new_encoder
 from .models import prove_sites as prove_sites
 from .monitors import Probe as Probe
+from .monitors import load_alarm as load_alarm
 from .monitors import load_probe as load_probe
 from .monitors import monitor as monitor
 from .plots import plot as plot

@@ -1,4 +1,5 @@
 from .alarm import Alarm as Alarm
+from .alarm import load_alarm as load_alarm
 from .folder import load_probe as load_probe
 from .folder import load_probes as load_probes
 from .lines import monitor as monitor

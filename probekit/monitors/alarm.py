@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.errors import UsageError
+from probekit.errors import DataError, UsageError, reading
+from probekit.files import FileKind, read_json, whole
 from probekit.monitors.scoring import examples_of, load_model, scored
 from probekit.probes.solvers.scores import Score
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.detection import promised, rate_interval
+from probekit.version import VERSION
 
 if TYPE_CHECKING:
     from probekit.monitors.probe import Probe
+
+FORMAT = "probekit-alarm/1"
+MOST = 1 << 16
+"""The most bytes of a saved alarm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,12 @@ class Alarm:
         How many these were.
     on : str
         What they were.
+    level : float
+        Coverage of the interval.
+    layer : str
+        The layer of its probe.
+    probe : str
+        The digest of its probe; "" for an alarm that was made of scores alone.
     """
 
     rule: str
@@ -47,6 +62,9 @@ class Alarm:
     high: float = np.nan
     texts: int = 0
     on: str = ""
+    level: float = 0.95
+    layer: str = ""
+    probe: str = ""
 
     def __post_init__(self) -> None:
         if Score.parse(self.rule).name == "last":
@@ -55,7 +73,7 @@ class Alarm:
     @classmethod
     def calibrated(
         cls, scores: np.ndarray, length: np.ndarray, *, rule: str = "rolling:10", rate: float = 0.01, on: str = "",
-        groups: np.ndarray | None = None, level: float = 0.95,
+        groups: np.ndarray | None = None, level: float = 0.95, probe: Probe | None = None,
     ) -> Alarm:  # fmt: skip
         """The alarm that stops at most a share ``rate`` of further harmless texts, from the scores of pieces.
 
@@ -74,6 +92,8 @@ class Alarm:
             (n,), texts that are not independent.
         level : float
             Coverage of the interval.
+        probe : Probe, optional
+            Whose scores they are: the alarm then belongs to it, and can be saved.
 
         Raises
         ------
@@ -105,13 +125,88 @@ class Alarm:
                 f"above it is not near {rate:g}; take another rule, such as max, or another rate."
             )
         low, high = rate_interval(of_texts, above, groups, level)
-        return cls(rule, at, rate, low, high, len(length), on)
+        of = ("", "") if probe is None else (probe.layer, probe.digest)
+        return cls(rule, at, rate, low, high, len(length), on, level, *of)
+
+    def check(self, probe: Probe) -> None:
+        """Raise UsageError if it was calibrated on the scores of another probe."""
+        if self.probe and self.probe != probe.digest:
+            raise UsageError(
+                f"the alarm was calibrated on the scores of another probe (layer {self.layer}, digest {self.probe}; "
+                f"this one is of layer {probe.layer}, {probe.digest}), so its threshold says nothing here. Calibrate "
+                "one on harmless texts: probe.alarm(texts), or --harmless."
+            )
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as JSON, for :func:`probekit.load_alarm` and ``probekit monitor --alarm``.
+
+        Raises
+        ------
+        UsageError
+            If it belongs to no probe, or the file exists and holds something else.
+        """
+        if not self.probe:
+            raise UsageError("the alarm does not say whose it is; make it with probe.alarm(texts), or give probe=….")
+        numbers = {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {name: None if value != value else value for name, value in numbers.items()}
+        text = json.dumps({"format": FORMAT, "probekit": VERSION, **values}, ensure_ascii=False, indent=1)
+        with whole(path, ALARM_FILE) as new:
+            new.write_text(text + "\n", encoding="utf-8")
+        return Path(path)
 
     def __str__(self) -> str:
         said = f"alarm {self.rule} above {self.threshold:.3g}"
         if self.texts:
             said += f": {self.rate:.3g} [{self.low:.3g}, {self.high:.3g}] of harmless texts ({self.texts:,} {self.on})"
         return said
+
+
+def load_alarm(path: str | Path) -> Alarm:
+    """An alarm that :meth:`Alarm.save` wrote.
+
+    Raises
+    ------
+    DataError
+        If the file holds no alarm.
+
+    Examples
+    --------
+    >>> alarm = load_alarm("chats.alarm.json")  # doctest: +SKIP
+    >>> with probe.attach(model, alarm=alarm) as watch:  # doctest: +SKIP
+    ...     model.generate(**inputs, stopping_criteria=[watch])
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError("there is no such file; expected an alarm that probekit saved.", file=path)
+    if path.stat().st_size > MOST:
+        raise DataError(f"it has {path.stat().st_size:,} bytes; an alarm has at most {MOST:,}.", file=path)
+    with reading(path, "JSON"):
+        found = read_json(path)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        said = found.get("format") if isinstance(found, dict) else type(found).__name__
+        raise DataError(f"wanted an alarm of the format {FORMAT}, found {said!r:.60}.", file=path)
+    values: dict[str, Any] = {}
+    for one in fields(Alarm):
+        value = found.get(one.name)
+        if one.type == "float" and value is None and one.name != "threshold":
+            value = np.nan
+        kind = {"float": int | float, "int": int, "str": str}[str(one.type)]
+        if not isinstance(value, kind) or isinstance(value, bool) or value in (np.inf, -np.inf):
+            raise DataError(f"{one.name}: wanted {one.type}, found {value!r:.60}.", file=path)
+        values[one.name] = value
+    try:
+        return Alarm(**values)
+    except UsageError as error:
+        raise DataError(str(error), file=path) from None
+
+
+def _is_alarm(path: Path) -> bool:
+    with suppress(ValueError, OSError, AttributeError):
+        return path.stat().st_size <= MOST and str(read_json(path).get("format")).startswith("probekit-alarm/")
+    return False
+
+
+ALARM_FILE = FileKind("an alarm that probekit saved", _is_alarm, "choose another file")
 
 
 class Running:
@@ -176,4 +271,4 @@ def alarm_of(
         raise UsageError(f"text {int((length == 0).argmax())} has no pieces; leave it out.")
     rule = rule or probe.weights.scores or "rolling:10"
     codes = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    return Alarm.calibrated(probe.scores(found.logits), length, rule=rule, rate=rate, on=on, groups=codes)
+    return Alarm.calibrated(probe.scores(found.logits), length, rule=rule, rate=rate, on=on, groups=codes, probe=probe)

@@ -11,9 +11,9 @@ import numpy as np
 
 from probekit.calls import checked
 from probekit.constraint import Share
-from probekit.errors import DataError, ProbekitError, first_line, reading
+from probekit.errors import DataError, ProbekitError, UsageError, first_line, reading
 from probekit.files import parse_json
-from probekit.monitors.alarm import Alarm, alarm_of, highest
+from probekit.monitors.alarm import ALARM_FILE, Alarm, alarm_of, highest, load_alarm
 from probekit.monitors.folder import load_probe
 from probekit.monitors.probe import Probe
 from probekit.monitors.scoring import load_model, scored
@@ -34,9 +34,11 @@ def monitor(
     *,
     layer: str | None = None,
     model: str | Path | Encoder | None = None,
+    rate: Share | None = None,
+    alarm: str | Path | Alarm | None = None,
     harmless: Path | None = None,
     rule: str | None = None,
-    rate: Share = 0.01,
+    save_alarm: Path | None = None,
     device: str = "auto",
     anyway: bool = False,
 ) -> Iterator[dict[str, Any]]:
@@ -53,13 +55,18 @@ def monitor(
         The probe's layer, if the folder keeps several (default: the best on dev).
     model : str, path or Encoder, optional
         The model that reads texts (default: the name in the probe's card).
+    rate : float, optional
+        Without an alarm: a rate of false positives of which the probe's card has a threshold (0.01, 0.05, 0.1); each
+        answer then says whether the score of the whole text is above it. With ``harmless``: the share of harmless texts
+        that the alarm may end (default: 0.01).
+    alarm : path or Alarm, optional
+        An alarm of this probe: each answer then says whether it would have ended the text.
     harmless : path, optional
-        A file of harmless texts (a text a line), on which an alarm is calibrated: each answer then says whether the
-        alarm would have ended the text.
+        A file of harmless texts (.txt, a text a line; .jsonl), on which an alarm is calibrated.
     rule : str, optional
         The alarm's rule: max, mean, ema:DECAY, rolling:PIECES or cusum:DRIFT (default: that of a monitor, rolling:10).
-    rate : float
-        The share of harmless texts that the alarm may end.
+    save_alarm : path, optional
+        Keep the alarm that is calibrated on ``harmless`` in this file.
     device : str
         auto, cpu, cuda, cuda:N or mps.
     anyway : bool
@@ -69,14 +76,16 @@ def monitor(
     ------
     dict
         For each line: ``id`` (default: its number, from 1), ``score`` or the probability of each class, ``class``, and
-        ``truncated`` if the text is longer than the model reads; with ``harmless`` also ``highest``, the rule's highest
-        score (None for texts that are shorter than its moving mean), and ``alarm``. A line that cannot be read gives
-        its number and ``error``.
+        ``truncated`` if the text is longer than the model reads. With an alarm also ``highest``, the rule's highest
+        score (None for texts that are shorter than its moving mean), and ``alarm``; with ``rate`` alone ``above``,
+        ``threshold``, and ``rate`` with its interval in the card, ``rate_low`` and ``rate_high``. A line that cannot be
+        read gives its number and ``error``.
 
     Raises
     ------
     UsageError
-        If the probe cannot score texts, or the harmless texts are too few.
+        If the probe cannot score texts, its card has no threshold for the rate, the alarm is another probe's, or the
+        harmless texts are too few.
 
     Examples
     --------
@@ -86,16 +95,37 @@ def monitor(
     On the command line::
 
         probekit monitor kept/sst2 chats.jsonl --model ./my-llama
-        probekit monitor kept/sst2 --harmless benign.txt --rule max --rate 0.001
+        probekit monitor kept/sst2 chats.jsonl --rate 0.05
+        probekit monitor kept/sst2 --harmless benign.txt --rule max --rate 0.001 --save-alarm chats.alarm.json
+        probekit monitor kept/sst2 --alarm chats.alarm.json
     """
     kept = probe if isinstance(probe, Probe) else load_probe(probe, layer)
+    above = _above(kept, rate, alarm=alarm is not None, harmless=harmless is not None)
+    if harmless is None and (rule is not None or save_alarm is not None):
+        raise UsageError("rule and save_alarm are for an alarm that harmless texts calibrate; give them with harmless.")
+    if alarm is not None:
+        alarm = alarm if isinstance(alarm, Alarm) else load_alarm(alarm)
+        alarm.check(kept)
+    if save_alarm is not None:
+        ALARM_FILE.check(save_alarm)
     encoder, _ = load_model(kept, model, device=device, anyway=anyway)
-    alarm = None
     if harmless is not None:
-        alarm = alarm_of(
-            kept, read_texts(harmless)[0], rule=rule, rate=rate, model=encoder, on=harmless.name, anyway=anyway
-        )
-    return (_answer(kept, encoder, line, i, alarm) for i, line in enumerate(_lines(lines), 1) if line.strip())
+        texts, _ = read_texts(harmless)
+        how = {"rule": rule, "rate": 0.01 if rate is None else rate, "on": harmless.name, "anyway": anyway}
+        alarm = alarm_of(kept, texts, model=encoder, **how)
+        if save_alarm is not None:
+            alarm.save(save_alarm)
+    return (_answer(kept, encoder, line, i, alarm, above) for i, line in enumerate(_lines(lines), 1) if line.strip())
+
+
+def _above(probe: Probe, rate: float | None, *, alarm: bool, harmless: bool) -> dict[str, Any]:
+    """The threshold of the card for a rate, with the rate's interval; {} if none is asked for."""
+    if alarm and (harmless or rate is not None):
+        raise UsageError("an alarm has its own rate; leave out harmless and rate, or alarm.")
+    if rate is None or harmless:
+        return {}
+    point = probe.operating_point(rate)
+    return {name: point.get(name) for name in ("threshold", "rate", "rate_low", "rate_high")}
 
 
 def _lines(given: str | Path | Iterable[str]) -> Iterator[str | bytes]:
@@ -108,7 +138,9 @@ def _lines(given: str | Path | Iterable[str]) -> Iterator[str | bytes]:
             yield from file
 
 
-def _answer(probe: Probe, encoder: Encoder, line: str | bytes, i: int, alarm: Alarm | None) -> dict[str, Any]:
+def _answer(
+    probe: Probe, encoder: Encoder, line: str | bytes, i: int, alarm: Alarm | None, above: Mapping[str, Any]
+) -> dict[str, Any]:
     """What is said of one line."""
     name = str(i)
     try:
@@ -120,6 +152,8 @@ def _answer(probe: Probe, encoder: Encoder, line: str | bytes, i: int, alarm: Al
         answer = {"id": name, **{k: v.item() if hasattr(v, "item") else v for k, v in found.items()}}
         if whole.truncated[0]:
             answer["truncated"] = True
+        if above:
+            answer |= {"above": bool(answer["score"] > above["threshold"]), **above}
         if alarm is not None:
             pieces = probe.scores(scored(probe, encoder, [example], by_piece=True).logits)
             top = float(highest(Score.parse(alarm.rule), pieces, np.array([len(pieces)]))[0])

@@ -211,8 +211,11 @@ class Probe:
             return pd.DataFrame({"score": self.scores(logits), "class": named, last: each[last]})
         return pd.DataFrame({"class": named, **each})
 
-    def threshold(self, rate: float) -> float:
-        """The score above which at most ``rate`` of the evaluated negatives lay.
+    def operating_point(self, rate: float) -> Mapping[str, Any]:
+        """What the card says of a rate of false positives: ``threshold``, the rate's interval, the recall at it.
+
+        The keys are ``rate``, ``threshold``, ``rate_low``, ``rate_high``, ``recall``, ``recall_low``, ``recall_high``
+        and ``level``.
 
         Raises
         ------
@@ -220,12 +223,37 @@ class Probe:
             If the card has no threshold for this rate; the message says why.
         """
         known = {one["rate"]: one for one in self.card.get("thresholds", ())}
+        if not known:
+            why = "" if self.two_classes else f", which are of probes of two classes; this one is of {self._kind}"
+            raise UsageError(f"the probe's card has no thresholds{why}.")
         if rate not in known:
-            rates = ", ".join(f"{one:g}" for one in known) or "none"
-            raise UsageError(f"the probe's card has thresholds for the rates {rates}, not {rate:g}.")
+            rates = ", ".join(f"{one:g}" for one in known)
+            raise UsageError(f"the probe's card has thresholds for the rates {rates}, not {rate:g}; take one of these.")
         if known[rate]["threshold"] is None:
-            raise UsageError(f"there is no threshold for a rate of {rate:g}: {known[rate]['why']}.")
-        return float(known[rate]["threshold"])
+            raise UsageError(f"there is no threshold for a rate of {rate:g}: {known[rate].get('why')}.")
+        return known[rate]
+
+    @property
+    def _kind(self) -> str:
+        """What it says of a text, in words."""
+        what = {"regression": "a number", "multi-output": "several numbers", "multi-label": "several labels"}
+        return what.get(self.kind, f"{len(self.classes)} classes")
+
+    def threshold(self, rate: float) -> float:
+        """The score above which at most ``rate`` of the evaluated negatives lay; see :meth:`operating_point`."""
+        return float(self.operating_point(rate)["threshold"])
+
+    @property
+    def digest(self) -> str:
+        """The xxh3 digest (32 hex digits) of what decides its scores: layer, model and arrays."""
+        import xxhash
+
+        state = xxhash.xxh3_128(f"{self.layer} {self.card['encoder'].get('weights_digest')}".encode())
+        state.update(f"{self.weights.form} {self.weights.scores}".encode())
+        for name, array in sorted(self.weights.arrays.items()):
+            state.update(f"{name} {array.shape}".encode())
+            state.update(np.ascontiguousarray(array))
+        return str(state.hexdigest())
 
     def score(self, texts: Any, **options: Any) -> pd.DataFrame:
         """Run the model up to the probe's layer on texts, and score them; see :func:`probekit.apply`."""

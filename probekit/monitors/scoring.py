@@ -272,17 +272,22 @@ def _of_pieces(
 
 def score_texts(
     probe: Probe, texts: Sequence[Any], *, model: Any = None, by: str = "text", device: str = "auto",
-    batch_tokens: int | None = None, anyway: bool = False, progress: Progress = no_progress,
+    batch_tokens: int | None = None, anyway: bool = False, rate: float | None = None, progress: Progress = no_progress,
 ) -> pd.DataFrame:  # fmt: skip
     """A row for each text, or with ``by="piece"`` for each of its word pieces; see :meth:`Probe.score`."""
     import pandas as pd
 
     if by not in ("text", "piece"):
         raise UsageError(f"by is {by!r}; expected text or piece.")
+    at = None if rate is None else probe.threshold(rate)
+    if at is not None and by == "piece":
+        raise UsageError("the thresholds of a card are of whole texts; leave out rate, or by.")
     examples = examples_of(texts)
     encoder, _ = load_model(probe, model, device=device, batch_tokens=batch_tokens, anyway=anyway)
     found = scored(probe, encoder, examples, by_piece=by == "piece", batch_tokens=batch_tokens, progress=progress)
     rows = pd.DataFrame({"score": probe.scores(found.logits)}) if by == "piece" else probe.table(found.logits)
+    if at is not None:
+        rows["above"] = (rows["score"] > at).astype("boolean")  # blank texts get no row here, and are missing below
     if by == "text" and not probe.card.get("vectors", {}).get("words"):
         rows = rows.set_axis(found.example).reindex(range(len(examples)))
         rows.insert(0, "id", [e.id for e in examples])

@@ -84,6 +84,8 @@ class Watch:
         self._places = {place: [k for k, one in enumerate(probes) if one.layer == place] for place in _places(probes)}
         for probe in self.probes:
             _check(probe, model, anyway=anyway)
+        if alarm is not None:
+            alarm.check(self.probes[0])
         self._stacked = {place: self._weights(of) for place, of in self._places.items()}
         self._handles: list[Any] = []
         self.reset()

@@ -224,7 +224,7 @@ def test_two_logits_are_one_score(model):
     np.testing.assert_allclose(watch.scores[1], watch.scores[0], rtol=1e-5, atol=1e-4)
 
 
-def test_an_alarm_from_texts(folder, tmp_path):
+def test_an_alarm_from_texts(folder, model):
     encoder = probekit.load_encoder(folder, device="cpu")
     probe = probe_of(1, encoder.width)
     texts = [f"the {' '.join(['cat'] * k)} sees a dog" for k in range(1, 21)]
@@ -232,3 +232,6 @@ def test_an_alarm_from_texts(folder, tmp_path):
     scores = probe.score(texts, model=encoder, by="piece", anyway=True).groupby("id", sort=False)["score"].max()
     assert (scores > alarm.threshold).sum() == 1  # of 20 and a further one, 2
     assert (alarm.texts, alarm.on) == (20, "toys")
+    assert probe.attach(model, alarm=alarm)
+    with pytest.raises(UsageError, match="calibrated on the scores of another probe"):
+        probe_of(1, encoder.width, seed=3).attach(model, alarm=alarm)

@@ -36,6 +36,9 @@ class ApplyOptions(Checked):
     anyway: bool = option(
         False, "Apply the probe to another model, tokenizer, precision or pooling than its own; what differs is said."
     )
+    rate: Share | None = option(
+        None, "Say which scores are above the card's threshold for this rate of false positives: 0.01, 0.05 or 0.1."
+    )
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
     batch_tokens: Count | None = option(None, "Word pieces in a batch (default: as for cache-activations).")
     resamples: ResamplesOrNone = option(1000, "As for probe: bootstrap resamples and permutations; 0 for neither.")
@@ -75,8 +78,8 @@ def apply(
     model : str, path or Encoder, optional
         The model that reads texts (default: the name in the probe's card).
     beside : path, Result or Predictions, optional
-        The rows that ``probekit probe --keep --out`` wrote, or their .examples.parquet: on the dev split of then, each
-        metric is also compared with that of then, example by example (:func:`probekit.compare`).
+        The result of :func:`probekit.probe` when the probe was kept, its file, or its .examples.parquet: on the dev
+        split of then, each metric is also compared with that of then, example by example (:func:`probekit.compare`).
     options : ApplyOptions
         ``layer``, ``by``, ``anyway`` …; each may be given as a keyword.
     progress : callable
@@ -87,9 +90,12 @@ def apply(
     Result
         A row for each text, word or piece: ``example`` is its id; ``value`` the score, a logit for two classes
         (``probe-score``), else the probability of the predicted class, or the number; ``predicted`` and ``probability``
-        the class and its probability. On labelled data also a row for each metric, with its interval, and the value on
-        the dev split that the probe was kept with (``kept``, ``kept_low``, ``kept_high``); with ``beside`` rows
-        "difference(METRIC)", now minus then, with interval and p; and the predictions.
+        the class and its probability; with ``rate`` also ``above``, whether the score is above the card's ``threshold``
+        for this rate, whose interval is ``rate_low`` to ``rate_high``.
+
+        On labelled data also a row for each metric, with its interval, and the value on the dev split that the probe
+        was kept with (``kept``, ``kept_low``, ``kept_high``); with ``beside`` rows "difference(METRIC)", now minus
+        then, with interval and p; and the predictions.
 
     Raises
     ------
@@ -110,6 +116,7 @@ def apply(
         probekit apply kept/sst2 reviews.toml --split test --layer 4 --out test.parquet
         probekit apply kept/sst2 sst2.dev.h5
         probekit apply kept/sst2 sst2.dev.int8.h5 --anyway --beside sst2.parquet
+        probekit apply kept/sst2 reviews.txt --rate 0.05 --out scores.csv
         probekit apply kept/sst2 reviews.txt --by piece --model ./my-bert --out pieces.csv
     """
     from probekit.analyses.apply.measure import measure

@@ -62,6 +62,10 @@ def measure(
     """The rows and predictions of :func:`probekit.apply`; ``data`` are the texts, the split and the folder."""
     kept = probe if isinstance(probe, Probe) else load_probe(probe, options.layer)
     kept.check_scores()
+    if options.rate is not None:
+        kept.threshold(options.rate)  # before the model runs
+        if options.by == "piece":
+            raise UsageError("the thresholds of a card are of whole texts; leave out --rate, or --by.")
     found = _applied(kept, data, model, beside, options, progress)
     own = () if isinstance(probe, Probe) else (Read(str(probe), "probe", digest_of_content(Path(probe) / CARD)),)
     return replace(found, reads=(*own, *found.reads))
@@ -164,7 +168,7 @@ def _of_cache(
     about = {**columns_of(cache, of.representation), **_columns(probe), **of.group_columns}
     ids = np.arange(len(logits)).astype(str) if of.labels.ids is None else of.labels.ids
     texts = _texts(cache, of, examples) if examples else {}
-    rows, predictions = [_scores(probe, logits, ids, about, **texts)], tuple[Predictions, ...]()
+    rows, predictions = [_scores(probe, logits, ids, about, options.rate, **texts)], tuple[Predictions, ...]()
     reads = [read_of(cache)]
     if (found := evaluated(probe, logits, cache, of, about)) is not None:
         predictions = (found,)
@@ -208,7 +212,9 @@ def _columns(probe: Probe) -> dict[str, Any]:
     return {"analysis": "apply", "estimator": card["estimator"], "layer": probe.layer, "target": "gold", "draw": None}
 
 
-def _scores(probe: Probe, logits: np.ndarray, ids: Any, about: Mapping[str, Any], **more: Any) -> pd.DataFrame:
+def _scores(
+    probe: Probe, logits: np.ndarray, ids: Any, about: Mapping[str, Any], rate: float | None, **more: Any
+) -> pd.DataFrame:
     """A row for each score; of a text that has none, its logits are NaN."""
     found = probe.table(logits)
     if probe.kind in LABELS:
@@ -221,6 +227,10 @@ def _scores(probe: Probe, logits: np.ndarray, ids: Any, about: Mapping[str, Any]
         return rows.assign(value=probe.scores(logits), metric="probe-score", n=1, **about)
     proba = probe.proba(logits).max(1)
     value, metric = (found["score"], "probe-score") if probe.two_classes else (proba, "probability")
+    if rate is not None:
+        point = {name: probe.operating_point(rate).get(name) for name in ("threshold", "rate", "rate_low", "rate_high")}
+        above = (found["score"] > point["threshold"]).astype("boolean")
+        rows = rows.assign(above=above.where(found["score"].notna()), **point)
     said = found["class"].where(~np.isnan(proba))
     return rows.assign(predicted=said, probability=proba, value=value, metric=metric, n=1, **about)
 
@@ -251,5 +261,5 @@ def _of_texts(
         ids, more = numbered(ids, found.example), {"text": words[found.read]}
     else:
         ids, logits, more = np.array([e.id for e in examples]), found.of_texts(), _columns_of_texts(examples)
-    rows = _scores(probe, logits, ids, about, **more)
+    rows = _scores(probe, logits, ids, about, options.rate, **more)
     return Result(make_rows(rows), (), reads=(read, read_of_model(_model_name(probe, model), encoder.spec)))

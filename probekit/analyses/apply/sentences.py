@@ -27,6 +27,22 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         where = f"layer {layer_labels(part).iloc[0]} on {first['task']} {first['split']}"
         paired = of_pairs[of_pairs["metric"] == f"difference({first['metric']})"]
         yield f"{where}: {here}{ends}{then}{_difference(paired)}{p}; {first['n']:,} examples"
+    if "above" in rows and rows["above"].notna().any():
+        yield _above(rows[rows["above"].notna()])
+
+
+def _above(rows: pd.DataFrame) -> str:
+    """How many scores are above the card's threshold, and how many of negatives like those of dev would be."""
+    one, above = rows.iloc[0], int(rows["above"].sum())
+    ends = f" [{_share(one['rate_low'])}, {_share(one['rate_high'])}]" if one["rate_low"] == one["rate_low"] else ""
+    return (
+        f"{above:,} of {len(rows):,} scores ({_share(above / len(rows))} %) are above {one['threshold']:.3g}; of "
+        f"negatives like those of the probe's own dev split, {_share(one['rate'])} %{ends} are"
+    )
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.3g}"
 
 
 def _difference(rows: pd.DataFrame) -> str:
