@@ -26,6 +26,7 @@ class Reads(StrEnum):
     CACHES = "caches"
     PAIRS = "pairs"  # train, dev, train, dev …
     REFERENCE = "reference"  # the cache of a reference, then others
+    REFERENCE_PAIRS = "reference pairs"  # train, dev of a reference, then of others
     MODELS = "models"  # the same; with against="all" each with all others
     RUNS = "runs"  # of trainings
     RESULTS = "results"  # rows
@@ -54,7 +55,7 @@ class Analysis:
     title : str
         Of its section in a report.
     reads : Reads
-        Its positional arguments; all kinds of caches but pairs can stand in a study.
+        Its positional arguments; all kinds of caches but plain pairs can stand in a study.
     corrected : Corrected
         Over what its p-values are corrected.
     judge : str

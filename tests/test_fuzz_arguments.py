@@ -126,6 +126,7 @@ CALLS: dict[str, Call] = {
     "pairs": Call(("m", "pairs.jsonl"), {"limit": 4, **CPU}),
     "surprisal": Call(("m", "t.toml"), {"split": "train", **CPU}),
     "shift": Call(PAIR, {**FEW, **QUICK}),
+    "directions": Call((*PAIR, "other.h5", "more.h5"), {"layers": (1,), "draws": 1, **QUICK}),
     "places": Call(PAIR, {"task": "t.toml", **FEW, **QUICK}),
     "choices": Call(("m", "t.toml"), CPU),
     "similarity": Call(("other.h5", "more.h5"), {"layers": (1,), **QUICK}),

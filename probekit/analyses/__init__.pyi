@@ -1,5 +1,6 @@
 from .choices import choices as choices
 from .compare import compare as compare
+from .directions import directions as directions
 from .domains import domains as domains
 from .edges import edges as edges
 from .ensemble import ensemble as ensemble

@@ -110,15 +110,20 @@ def opened(caches: Sequence[str | Path | ActivationCache], stack: ExitStack) -> 
     if not caches:
         raise UsageError("no cache was given; give one or more, such as cola.dev.h5.")
     found = open_caches(caches, stack)
+    check_once(found)
+    return found
+
+
+def check_once(caches: Sequence[ActivationCache]) -> None:
+    """Raise UsageError if two caches hold the same activations."""
     known: dict[str, ActivationCache] = {}
-    for cache in found:
+    for cache in caches:
         if (other := known.setdefault(cache.spec_id, cache)) is not cache:
             same = other.path.resolve() == cache.path.resolve()
             what = (
                 f"{cache.path} is given twice" if same else f"{other.path} and {cache.path} hold the same activations"
             )
             raise UsageError(f"{what}; give each cache once.")
-    return found
 
 
 def by_step(caches: Sequence[ActivationCache]) -> Sequence[ActivationCache]:
@@ -286,6 +291,22 @@ def _check_texts(first: ActivationCache, other: ActivationCache, one: np.ndarray
             f"another text in {other.path} than in {first.path}; the data differ. Make both caches from the same files."
         )
     return ""
+
+
+def check_layers(reference: Side, side: Side) -> None:
+    """Raise UsageError for other layers, or other widths, than the reference has."""
+    if list(side.layers) != list(reference.layers):
+        raise UsageError(
+            f"{reference.cache.path} has the layers {', '.join(reference.layers)}, {side.cache.path} "
+            f"{', '.join(side.layers)}; name shared ones with --layers, or use probekit similarity."
+        )
+    for name in side.layers:
+        widths = [one.cache.widths[one.cache.layers.index(name)] for one in (reference, side)]
+        if widths[0] != widths[1]:
+            raise UsageError(
+                f"layer {name} has {widths[0]} dimensions in {reference.cache.path} and {widths[1]} in "
+                f"{side.cache.path}, so no distance is defined; use probekit similarity."
+            )
 
 
 def names_of(caches: Sequence[ActivationCache]) -> str:

@@ -137,7 +137,7 @@ def _expanded(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     from probekit.cli.patterns import expand, expand_pairs
 
     reads = analyses()[name].reads if name in analyses() else Reads.OTHER
-    if reads is Reads.PAIRS:
+    if reads in (Reads.PAIRS, Reads.REFERENCE_PAIRS):
         return tuple(expand_pairs(arguments))
     return tuple(path for one in arguments for path in expand(one)) if reads is Reads.RESULTS else arguments
 

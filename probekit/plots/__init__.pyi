@@ -5,6 +5,7 @@ from .confusion import confusion_values as confusion_values
 from .differences import difference_panels as difference_panels
 from .differences import difference_rows as difference_rows
 from .differences import layer_differences as layer_differences
+from .directions import direction_panels as direction_panels
 from .domain_sizes import divergence_by_size as divergence_by_size
 from .domains import domain_matrix as domain_matrix
 from .domains import domain_panels as domain_panels

@@ -302,7 +302,8 @@ class CurveStyles:
         words = {c: key[c] for c in columns if key[c]}
         if "run" in self.labelled_by and not key["run"] and key["model"] in self.trained:
             words = {"model": "", "run": "pretrained"} | words
-        words["model"] = words.get("model", "").rsplit("/", 1)[-1]
+        if "model" in words:
+            words["model"] = words["model"].rsplit("/", 1)[-1]
         if "against" in words:
             words["against"] = f"minus {control_title(words['against'])}"
         return ", ".join(f"{c} {word}" if c in ("step", "seed") else word for c, word in words.items())

@@ -129,6 +129,7 @@ def draw_layers(
     *,
     summary: pd.DataFrame | None = None,
     look: Look | None = None,
+    how: str = "",
 ) -> None:
     """Draw a table of :func:`probekit.plots.layers.curve_rows` into ``ax``.
 
@@ -138,6 +139,8 @@ def draw_layers(
         Summary statistics of the curves, drawn in a strip below.
     look : Look, optional
         Names, and coverage of the intervals.
+    how : str
+        What stands below the title, in place of the estimator or the reference.
     """
     look = look or Look()
     metric, scale = metric_called(str(points["metric"].dropna().iloc[0])), Scale.of(points, ax)
@@ -167,13 +170,13 @@ def draw_layers(
         ax.axhline(row["value"], zorder=1.7, label=row["label"], **{"color": INK, **LINES.get(row["name"], LINE)})
     if metric.derived:
         ax.axhline(0, color=INK, linewidth=0.9, zorder=1)
-    information, how = metric.name == "mutual-information", gold["estimator"].unique()
+    information, estimators = metric.name == "mutual-information", gold["estimator"].unique()
     if information:  # the axis starts at 0, and values close to 0 look small
         ax.update_datalim([(0, 0), (0, SMALL)])
     bound = information and "shown_high" in gold and gold["shown_high"].notna().any()
     title = metric_title(metric.name).replace(" (", ",\nlower bound (") if bound else metric_title(metric.name)
-    subtitle = look.shown(str(how[0])) if information and len(how) == 1 else reference_title(gold, look)
-    dress(ax, points, ylabel=title, how=subtitle, look=look)
+    one = look.shown(str(estimators[0])) if information and len(estimators) == 1 else ""
+    dress(ax, points, ylabel=title, how=how or one or reference_title(gold, look), look=look)
     scale.set(ax)
     if (end := far_noise(points)) is not None:
         low, high = ax.get_ylim()

@@ -19,7 +19,7 @@ from probekit.plots.look import Look, band_title
 from probekit.plots.noise import HOLLOW, NOT_ABOVE, controls_by_layer, not_above_noise
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.pairs import pairs_by
-from probekit.plots.panels import PANEL, legend, one_axes, panels
+from probekit.plots.panels import PANEL, legend, one_axes, panels, same_scale
 from probekit.rows import as_rows
 from probekit.rows.selection import over_curves
 
@@ -198,10 +198,8 @@ def layer_panels(
     for ax, part in drawn:
         draw_layers(ax, points[tuple(part[["task", "panel"]].iloc[0])], styles, summary=below, look=look)
         scales.setdefault(part["task"].iloc[0], []).append(ax)
-    for axes in (panels_of_task for panels_of_task in scales.values() if len(panels_of_task) > 1):
-        low, high = zip(*(ax.get_ylim() for ax in axes), strict=True)
-        for ax in axes:
-            ax.set_ylim(min(low), max(high))
+    for axes in scales.values():
+        same_scale(axes)
     return figure
 
 

@@ -19,6 +19,8 @@ WIDTHS = {"column": 3.3, "page": 7.1, "text": 6.30}
 """Widths in inches: a column and a page of a journal, and the text of a two-column paper (A4, as the ACL sets it)."""
 KINDS = tuple(sorted(named("probekit.figures"), key=lambda kind: (kind != "layers", kind)))
 """The kinds of figure, ours and those of installed packages."""
+Matrix = Literal["as-is", "rescaled", "mapped"]
+"""What is done to vectors before probes of another model read them."""
 if TYPE_CHECKING:
     Kind = str
 else:
@@ -51,6 +53,9 @@ class PlotOptions(Checked):
         None,
         "Layers to draw, separated by commas: 0,4-6,final_norm; by default the first, the best on the evaluated "
         "examples and the last.",
+    )
+    matrix: Matrix | None = option(
+        None, "Draw the layer of the probe by the layer that it reads, after this: as-is, rescaled or mapped."
     )
     level: Annotated[float, Ge(0), Le(1)] = option(
         0.05,

@@ -124,6 +124,13 @@ def _title(ax: Axes, title: str, subtitle: str) -> None:
     ax.set_title(title, loc="left", pad=pad, fontsize=10, fontweight="bold", color=INK, parse_math=False)
 
 
+def same_scale(axes: Sequence[Axes]) -> None:
+    """Give the vertical axes of some panels the ends of all."""
+    low, high = zip(*(ax.get_ylim() for ax in axes), strict=True)
+    for ax in axes:
+        ax.set_ylim(min(low), max(high))
+
+
 def size_of(rows: pd.DataFrame) -> str:
     """The number of examples of a panel (of span metrics, words) and of their groups: "n = 154 in 12 groups"."""
     probes = bool((rows["analysis"] == "probe").all())

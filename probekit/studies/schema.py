@@ -414,7 +414,7 @@ def _of_one(analysis: str) -> Any:
 
 
 OF_CACHES = _sections(dict.fromkeys((Reads.CACHE, Reads.CACHES), OfCaches))
-OF_MODELS = _sections({Reads.REFERENCE: OfModels, Reads.MODELS: AcrossModels})
+OF_MODELS = _sections({Reads.REFERENCE: OfModels, Reads.REFERENCE_PAIRS: OfModels, Reads.MODELS: AcrossModels})
 LAYERED = ("probe", *OF_CACHES)
 """The sections that analyse each layer of caches."""
 OF_TASKS = {name: _of_one(name) for name, one in analyses().items() if one.in_suites and name not in LAYERED}

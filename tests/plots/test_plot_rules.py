@@ -19,6 +19,7 @@ from test_learning import ROWS as LEARNING
 from test_plot_adaptation import probe, result
 from test_plot_adaptation import run as tuned
 from test_plot_differences import BASE as DIFFERENCE
+from test_plot_directions import records as across
 from test_plot_domains import six, term
 from test_plot_layers import records
 from test_plot_mixes import run
@@ -145,6 +146,8 @@ CASES: dict[str, tuple[str, Callable[[], pd.DataFrame], dict[str, Any]]] = {
     "domains": ("domains", lambda: make_rows([*six(), term("she", 0.05, "fiction")]), {}),
     "shift": ("shift", lambda: make_rows(row | {"model": HUB[2]} for row in shifted()), {}),
     "geometry": ("geometry", geometry, {}),
+    "directions": ("directions", lambda: make_rows(row | {"model": HUB[2]} for row in across(13)), {}),
+    "directions of layers": ("directions", lambda: make_rows(across(25)), {"matrix": "mapped"}),
     "confusion": ("confusion", lambda: counts_of(confused()), {}),
     "dendrogram": ("dendrogram", four_models, {}),
 }

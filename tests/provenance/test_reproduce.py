@@ -257,6 +257,7 @@ READ = {
     "places": {"train", "test", "more", "task", "data_dir", "pooling", "layers", "groups", "span", "penalties"},
     "choices": {"model", "task", "data_dir", "device", "dtype", "revision", "prompt", "score"},
     "shift": {"train", "dev", "more", "tasks", "data_dir", "pooling", "layers", "groups", "span", "estimators"},
+    "directions": {"train", "dev", "more", "pooling", "layers", "groups", "span", "penalties", "metric", "estimator"},
     "mdl": {"train", "code", "pooling", "layers", "groups"},
     "similarity": {"caches", "against", "pooling", "layers", "groups", "measures"},
     "movement": {"caches", "pooling", "layers", "groups", "measures"},

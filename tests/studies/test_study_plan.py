@@ -76,6 +76,7 @@ OF_ITS_OWN = {
     "summary": "[[summary]]",
     "movement": '[[movement]]\nof = ["pretrained", "random"]',
     "similarity": '[[similarity]]\nof = ["pretrained", "random"]',
+    "directions": '[[directions]]\nof = ["pretrained", "random"]',
 }
 """Sections without tasks, or of another name."""
 
@@ -86,6 +87,22 @@ def test_each_analysis_of_caches_stands_in_a_study(written, name):
     probe = TEXTS + 'of = ["pretrained", "random"]\nname = "both"'
     found = study_steps(read_study(written(probe, section)))
     assert any(f"{step.name} ".startswith(f"{name} ") for step in found)
+
+
+def test_directions_read_train_and_dev_of_the_reference_then_of_the_others(written):
+    probe = TEXTS + 'of = ["pretrained", "random"]\nseeds = [0, 1]\nlimit = 8'
+    found = {
+        step.name: step
+        for step in study_steps(read_study(written(probe, '[[directions]]\nof = ["pretrained", "random"]')))
+    }
+    step = found["directions grammar-sentiment.tiny.pretrained-random.mean"]
+    names = [Path(one.leaf).stem for one in (step.arguments["train"], step.arguments["dev"], *step.arguments["more"])]
+    kinds = ("", ".random-0", ".random-1")
+    assert names == [f"grammar-sentiment.tiny{of}.{part}" for of in kinds for part in ("train.limit-8", "dev")]
+    reference, *_ = step.needs
+    assert step.lost({reference}) == reference
+    assert step.lost({step.needs[2]}) is None
+    assert step.unused({step.needs[2]}) == [*step.needs[2:4]], "train without dev is of no use"
 
 
 def test_an_analysis_of_one_cache_has_a_step_for_each(written):

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from probekit.activations import ActivationCache
-from probekit.analyses.matching import Matched, Side, by_step, check_finite, matched, opened, texts_of
+from probekit.analyses.matching import Matched, Side, by_step, check_finite, check_layers, matched, opened, texts_of
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import PairFeatures
 from probekit.errors import UsageError
@@ -66,7 +66,7 @@ def measure(
         found = matched(by_step(opened(caches, stack)), vectors)
         reference, *others = found.sides
         for side in others:
-            _check_layers(reference, side)
+            check_layers(reference, side)
         _check_reference(reference, others)
         measured: list[tuple[Side, str, Movement]] = []
         total = len(others) * len(reference.layers)
@@ -106,22 +106,6 @@ def _check_reference(reference: Side, others: Sequence[Side]) -> None:
                 "the pretrained one, %s, first.", reference.cache.path, side.cache.path,
             )  # fmt: skip
             return
-
-
-def _check_layers(reference: Side, side: Side) -> None:
-    """Raise UsageError for other layers, or other widths, than the reference has."""
-    if list(side.layers) != list(reference.layers):
-        raise UsageError(
-            f"{reference.cache.path} has the layers {', '.join(reference.layers)}, {side.cache.path} "
-            f"{', '.join(side.layers)}; name shared ones with --layers, or use probekit similarity."
-        )
-    for name in side.layers:
-        widths = [one.cache.widths[one.cache.layers.index(name)] for one in (reference, side)]
-        if widths[0] != widths[1]:
-            raise UsageError(
-                f"layer {name} has {widths[0]} dimensions in {reference.cache.path} and {widths[1]} in "
-                f"{side.cache.path}, so no distance is defined; use probekit similarity."
-            )
 
 
 def _measure(reference: Side, side: Side, name: str, found: Matched, options: MovementOptions) -> Movement:

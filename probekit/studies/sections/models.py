@@ -1,4 +1,4 @@
-"""Analyses of the layers of several models, or kinds of weights, on the caches of a probe's dev split."""
+"""Analyses of the layers of several models, or kinds of weights, on a probe's caches of dev, or of train and dev."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 from itertools import combinations, product
 from typing import Any
 
+from probekit.analysis import Reads, analyses
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.studies.file import arguments_of
@@ -57,20 +58,30 @@ def _probed(
 
 def model_steps(plan: Plan, block: OfModels) -> Iterator[Step]:
     """One analysis of each task and pooling that a section probes with all kinds of weights: per model, or across."""
-    function = block.function
+    function, pairs = block.function, analyses()[block.function].reads is Reads.REFERENCE_PAIRS
     across = isinstance(block, AcrossModels) and block.across == "models"
     caches: dict[tuple[Any, ...], list[Step]] = {}  # by what is compared, on which examples
     for task, model, probe in _probed(plan, function, block, plan.study.probe):
         for pooling in poolings_of(plan, probe, task):
-            of_kind = partial(cache_steps, plan, probe, task, model, pooling=pooling, splits=[probe.dev], runs=block)
+            of_kind = partial(
+                cache_steps,
+                plan,
+                probe,
+                task,
+                model,
+                pooling=pooling,
+                splits=probe.splits if pairs else [probe.dev],
+                runs=block,
+            )
             found = [step for of in block.of for step in of_kind(of)]
             examples = probe.dev, probe.limit_dev, probe.data_seed if probe.limit_dev else None
+            examples += (probe.train, probe.limit, probe.data_seed if probe.limit else None) if pairs else ()
             steps = caches.setdefault((task, "" if across else model, pooling, *examples), [])
             steps += [step for step in found if step not in steps]
     for (task, model, pooling, *_), steps in caches.items():
         if len(steps) < 2 and across:
             raise UsageError(f'[[{function}]] with across = "models" needs two or more models, but {task} has one.')
-        if len(steps) < 2:
+        if len(steps) < (4 if pairs else 2):
             raise UsageError(f"[[{function}]] selects no run on {task} that a section [[probe]] analyses.")
         yield _step(plan, block, (task, model, pooling), steps)
 
@@ -81,13 +92,20 @@ def _step(plan: Plan, block: OfModels, of: tuple[str, str, str], caches: list[St
     kinds = [slug(model) if model else "models", "-".join(block.of), *([slug(block.name)] if block.name else [])]
     name = f"{function} {'.'.join([task_name(task), *kinds, pooling])}"
     leaf = rows_leaf(name)
+    read = [Inside(step.leaves[0]) for step in caches]
+    paired = analyses()[function].reads is Reads.REFERENCE_PAIRS
     arguments = {
-        "caches": [Inside(step.leaves[0]) for step in caches],
+        **({"train": read[0], "dev": read[1], "more": read[2:]} if paired else {"caches": read}),
         **vectors_of(plan, task, pooling),
         **({} if model else {"against": "all"}),
         **arguments_of(function, block.options), "out": Inside(leaf),
     }  # fmt: skip
     needs = tuple(step.name for step in caches)
     pairs = (*combinations(needs, 2),) if arguments.get("against") == "all" else (*product(needs[:1], needs[1:]),)
+    if paired:  # the pair of the reference with each other pair
+        pairs = tuple((*needs[:2], *both) for both in zip(needs[2::2], needs[3::2], strict=True))
     seconds = 8.0 + 2.0 * (len(pairs) if arguments.get("against") == "all" else 1)
-    return Step(name, function, arguments, needs, (leaf,), seconds=seconds, partly=True, together=pairs)
+    return Step(
+        name, function, arguments, needs, (leaf,), seconds=seconds, partly=True, together=pairs,
+        inputs=("train", "dev", "more") if paired else (),
+    )  # fmt: skip
