@@ -26,7 +26,7 @@ GONE: Mapping[tuple[str, str], str] = {
     ),
 }
 """What is written in place of an argument that has no new name."""
-LATER: Mapping[str, str | bool] = {"span_pair": "sides", "cosine": False, "tfidf": False}
+LATER: Mapping[str, str | bool | None] = {"span_pair": "sides", "cosine": False, "tfidf": False, "through": None}
 """New options whose default is not what was done before, and what was: a recipe without them means that."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise, permutations, product
-from math import floor, inf, log, log2, sqrt
+from math import exp, floor, inf, log, log2, sqrt, tanh
 
 import numpy as np
 from scipy.optimize import minimize
@@ -530,3 +530,56 @@ def edge_logits(weights, reads, spans, rows, gate=None):
             x = x if gate is None else x * gate[n]
         out.append(x @ weights["out"] + weights["out_bias"])
     return torch.stack(out)
+
+
+def dictionary_features(card, arrays, vectors):
+    """Features and reconstructions of a folder of SAELens, one vector after the other in float64; after its classes.
+
+    ``StandardSAE``, ``GatedSAE``, ``JumpReLUSAE``, ``TopKSAE`` and, before version 6, ``SAE`` with a
+    ``finetuning_scaling_factor``; ``batchtopk`` is what ``process_state_dict_for_saving_inference`` makes of it.
+    """
+    of = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
+    d, latents = of["W_enc"].shape
+    norms = [sqrt(sum(v * v for v in row)) for row in of["W_dec"]]
+    features, restored = [], []
+    for given in np.asarray(vectors, dtype=np.float64):
+        x = list(given)
+        if card.get("metadata", card).get("model_from_pretrained_kwargs", {}).get("center_writing_weights"):
+            x = [v - sum(x) / d for v in x]
+        times, plus = 1.0, 0.0
+        if card.get("normalize_activations") == "constant_norm_rescale":
+            times = 1 / (sqrt(d) / sqrt(sum(v * v for v in x)))
+            x = [v / times for v in x]
+        if card.get("normalize_activations") == "layer_norm":
+            plus = sum(x) / d
+            x = [v - plus for v in x]
+            times = sqrt(sum(v * v for v in x) / (d - 1))
+            x = [v / (times + 1e-5) for v in x]
+        z = [v - b if card.get("apply_b_dec_to_input", True) else v for v, b in zip(x, of["b_dec"], strict=True)]
+        before = [sum(z[i] * of["W_enc"][i, j] for i in range(d)) for j in range(latents)]
+        kind, f = card.get("architecture", "standard"), [0.0] * latents
+        sized = card.get("rescale_acts_by_decoder_norm", False)
+        if kind != "gated":
+            before = [(p + b) * (n if sized else 1) for p, b, n in zip(before, of["b_enc"], norms, strict=True)]
+        function = card.get("activation_fn_str", card.get("activation_fn", "relu"))
+        if kind == "gated":
+            for j, p in enumerate(before):
+                f[j] = max(0.0, p * exp(of["r_mag"][j]) + of["b_mag"][j]) if p + of["b_gate"][j] > 0 else 0.0
+        elif "topk" in (kind, function):
+            k = card["activation_fn_kwargs"]["k"] if function == "topk" else card["k"]
+            for j in sorted(range(latents), key=lambda j: -before[j])[:k]:
+                f[j] = max(0.0, before[j])
+        else:
+            least = of.get("threshold", of.get("topk_threshold", 0.0)) + np.zeros(latents)
+            f = [max(0.0, p) if p > t or kind == "standard" else 0.0 for p, t in zip(before, least, strict=True)]
+        if function == "tanh-relu":
+            f = [tanh(v) for v in f]
+        scale = of.get("scaling_factor", np.ones(latents))
+        out = [
+            sum(f[j] * scale[j] * of["W_dec"][j, i] / (norms[j] if sized else 1) for j in range(latents))
+            + of["b_dec"][i]
+            for i in range(d)
+        ]
+        features.append(f)
+        restored.append([v * times + plus for v in out])
+    return np.array(features), np.array(restored)

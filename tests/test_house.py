@@ -53,6 +53,7 @@ RANK = {
     **dict.fromkeys(("tasks", "models", "statistics"), 1),
     "activations": 2,
     "probes": 3,
+    "dictionaries": 3,
     "projection": 3,
     "domains": 3,
     "similarity": 3,
@@ -70,6 +71,7 @@ RANK = {
 """Imports point from a higher rank to a lower one."""
 ONLY = {
     "probes": {"statistics"},
+    "dictionaries": set(),
     "domains": {"statistics"},
     "projection": {"statistics"},
     "similarity": {"statistics"},

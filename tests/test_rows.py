@@ -121,7 +121,7 @@ def test_files_give_the_rows_back(rows, tmp_path, suffix):
 
 
 def test_the_card_says_how_to_make_the_rows_again(rows, tmp_path):
-    defaults = {"folds": 5, "span_pair": "sides", "cosine": True, "tfidf": True}
+    defaults = {"folds": 5, "span_pair": "sides", "cosine": True, "tfidf": True, "through": None}
     recipe = Recipe("probe", {"train": "a b.h5", "dev": "c.h5"}, defaults)
     reads = [Read("a b.h5", "cache", "abc123", {"spec": {"n": 3}})]
     path = write_rows(rows, tmp_path / "rows.parquet", make_card(recipe, reads, {"fit": 1.23456}))

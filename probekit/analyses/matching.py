@@ -13,6 +13,7 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.activations.writing.request import data_digest
+from probekit.analyses.features import without_dictionary
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, open_caches, read_of
 from probekit.errors import DataError, NonFiniteError, ProbekitError, UsageError
@@ -142,6 +143,7 @@ def matched(caches: Sequence[ActivationCache], options: VectorOptions = VectorOp
     UsageError
         If the caches hold other tasks, splits or labels, share fewer than 4 examples, or repeat ids.
     """
+    without_dictionary(options, "the comparison of layers")
     first = caches[0]
     for cache in caches[1:]:
         check_same_data(first, cache)

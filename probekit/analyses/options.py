@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from probekit.constraint import Checked
 from probekit.errors import UsageError, did_you_mean
@@ -49,6 +51,11 @@ class VectorOptions(Checked):
     layers: Layers | None = option(
         None, "Layers to analyse, separated by commas: 0,4-6,final_norm; -1 is the last (default: all)."
     )
+    through: str | None = option(
+        None,
+        "Read the features of a sparse dictionary in place of the vectors: sae:FOLDER, a folder of SAELens or sparsify "
+        "(cfg.json and safetensors). The layer is the one that the dictionary belongs to.",
+    )
     groups: str = option(
         "auto",
         "How examples are grouped; a group is shuffled, held out and resampled as a whole: auto (groups that the task "
@@ -57,7 +64,16 @@ class VectorOptions(Checked):
         "grouped at least by sentence.",
     )
 
+    @property
+    def dictionary(self) -> Path | None:
+        """The folder of ``through``."""
+        return None if self.through is None else Path(self.through.partition(":")[2]).expanduser()
+
     def together(self) -> None:
+        if self.through is not None and not re.fullmatch("sae:.+", self.through, re.DOTALL):
+            raise UsageError(
+                f"through is {self.through!r}; expected sae:FOLDER, such as sae:gpt2/blocks.8.hook_resid_pre."
+            )
         if self.pooling is not None and "," in self.pooling:
             first = self.pooling.partition(",")[0]
             raise UsageError(

@@ -17,6 +17,7 @@ from probekit.activations.description import unread, without_content
 from probekit.activations.grouping import groups_of, with_equal_vectors
 from probekit.activations.targets import Targets
 from probekit.activations.tokens import TokenReader
+from probekit.analyses.features import Coding, coding_of
 from probekit.analyses.options import PairVector, SpanVector, VectorOptions
 from probekit.errors import UsageError
 from probekit.notes import logger
@@ -40,7 +41,7 @@ class LayerVectors:
     Attributes
     ----------
     representation : str
-        The pooling, for words over the pieces of a word.
+        The pooling, for words over the pieces of a word; with the dictionary whose features are read.
     words : bool
         Whether a row is a word, or a span: several rows belong to a sentence.
     layers : dict[str, Callable[[], Any]]
@@ -57,6 +58,8 @@ class LayerVectors:
         numbers.
     cosines : dict[str, Callable[[], Any]]
         Of pairs of texts or spans, by layer: functions that return the cosine of the two vectors, (n, 1).
+    pooling : str, optional
+        Of texts, the pooling alone.
     """
 
     representation: str
@@ -67,6 +70,7 @@ class LayerVectors:
     targets: Targets | None = None
     label_sets: np.ndarray | None = None
     cosines: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    pooling: str | None = None
 
 
 def open_caches(caches: Iterable[str | Path | ActivationCache], stack: ExitStack) -> tuple[ActivationCache, ...]:
@@ -117,8 +121,11 @@ def layer_vectors(
             return cache.layer_words(name)
         return cache.layer(name, how)
 
-    names, cosines = _chosen(cache, options), dict[str, Callable[[], Any]]()
+    coding = coding_of(cache, options)
+    names, cosines = _chosen(cache, options, coding), dict[str, Callable[[], Any]]()
     layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in names}
+    if coding is not None:
+        layers = _made(coding, coding.words() if words else coding.texts(how))
     if spec["pairs"] == "separate" and not words:
         layers, cosines = _compared(layers)
     groups = groups_of(cache, options.groups)
@@ -127,8 +134,25 @@ def layer_vectors(
     unread_words = {"unread_words": len(cache.unread_words)} if words else {}
     if not words and options.groups != "none":
         groups = with_equal_vectors(cache, groups, [partial(cache.layer, name, how) for name in names])
-    columns = groups.columns | unread_words
-    return LayerVectors(how, words, layers, _labels(cache, words, groups.of), columns, cosines=cosines)
+    columns = groups.columns | unread_words | _columns(coding)
+    return LayerVectors(
+        _named_with(coding, how), words, layers, _labels(cache, words, groups.of), columns, cosines=cosines,
+        pooling=None if words else how,
+    )  # fmt: skip
+
+
+def _made(coding: Coding, features: Any) -> dict[str, Callable[[], Any]]:
+    """The only layer of a dictionary, whose features are in memory."""
+    return {coding.layer: lambda: features}
+
+
+def _named_with(coding: Coding | None, how: str) -> str:
+    return how if coding is None else coding.named(how)
+
+
+def _columns(coding: Coding | None) -> dict[str, Any]:
+    """The columns of rows that say how well features describe the vectors."""
+    return {} if coding is None else coding.found
 
 
 def _compared(
@@ -169,13 +193,16 @@ def _of_spans(cache: ActivationCache, options: VectorOptions) -> LayerVectors:
         y = y.reshape(-1)
     of = sentence if groups.of is None else groups.of[sentence]
     labels = Labels(y, of, ids=ids, sentences=None if groups.of is None else sentence)
-    layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in _chosen(cache, options)}
+    coding = coding_of(cache, options)
+    layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in _chosen(cache, options, coding)}
+    if coding is not None:
+        layers = _made(coding, coding.spans(found.first, found.last, mean=how is SpanVector.MEAN))
     cosines: dict[str, Callable[[], Any]] = {}
     if found.first.shape[1] == 2:
         layers, cosines = _compared(layers, options.span_pair)
     return LayerVectors(
-        str(how), words=True, layers=layers, labels=labels, group_columns=groups.columns, targets=found,
-        label_sets=sets, cosines=cosines,
+        _named_with(coding, str(how)), words=True, layers=layers, labels=labels, targets=found, label_sets=sets,
+        group_columns=groups.columns | _columns(coding), cosines=cosines,
     )  # fmt: skip
 
 
@@ -189,7 +216,8 @@ def _of_pieces(cache: ActivationCache, options: VectorOptions) -> LayerVectors:
     if options.pooling is not None or spec["pairs"] == "separate":
         given = "--pooling" if options.pooling is not None else "pairs that are read separately"
         raise UsageError(f"attention probes and monitors read the pieces of one sequence, not {given}.")
-    names = _chosen(cache, options)
+    coding = coding_of(cache, options)
+    names = _chosen(cache, options, coding)
     reader = TokenReader(cache, names[:1])
     start, length = reader.start, reader.length
     row = np.repeat(start - (np.cumsum(length) - length), length) + np.arange(length.sum())
@@ -201,9 +229,11 @@ def _of_pieces(cache: ActivationCache, options: VectorOptions) -> LayerVectors:
 
     groups = groups_of(cache, options.groups)
     layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in names}
+    if coding is not None:
+        layers = _made(coding, coding.pieces(row[kept], np.cumsum(length) - length, length))
     return LayerVectors(
-        str(spec["tokens"]), words=False, layers=layers, labels=_labels(cache, words=False, groups=groups.of),
-        group_columns=groups.columns,
+        _named_with(coding, str(spec["tokens"])), words=False, layers=layers,
+        labels=_labels(cache, words=False, groups=groups.of), group_columns=groups.columns | _columns(coding),
     )  # fmt: skip
 
 
@@ -213,8 +243,10 @@ def numbered(ids: np.ndarray, sentence: np.ndarray) -> np.ndarray:
     return np.char.add(np.char.add(ids.astype(str), ":"), (np.arange(len(sentence)) - first).astype(str))
 
 
-def _chosen(cache: ActivationCache, options: VectorOptions) -> list[str]:
-    """The names of the requested layers, in the order of the model."""
+def _chosen(cache: ActivationCache, options: VectorOptions, coding: Coding | None) -> list[str]:
+    """The names of the requested layers, in the order of the model; that of a dictionary."""
+    if coding is not None:
+        return [coding.layer]
     if options.layers is None:
         return list(cache.layers)
     if not options.layers:

@@ -62,6 +62,7 @@ OWN_NUMBERS = (
     *("examples", "runs", "trials", "controls", "draws", "shuffles", "features_kept", "buckets", "bins", "epoch"),
     *("portion", "sent", "penalty", "decrement", "p_adjusted", "p_equal", "joint_low", "joint_high", "value_unseen"),
     *("raw", "null_mean", "null_sd", "null_high", "null_share", "share", "share_a", "share_b", "margin", "sd"),
+    *("unexplained", "active", "dead", "latents"),
     *("weight_bits", "label_bits", "uniform_bits", "penalty_bits", "entropy", "fine_tune", "feature_extraction"),
 )
 """Columns of single analyses that hold numbers; if another program has made text of them, they are read as numbers."""

@@ -5,6 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from probekit.errors import NonFiniteError, UsageError
+from probekit.probes.solvers import screening
 from probekit.probes.solvers.ksparse import KSparse, path, rank
 
 
@@ -123,3 +124,31 @@ def test_what_cannot_be_is_said():
     x[99, 0] = np.nan
     with pytest.raises(NonFiniteError, match="between rows 0 and 99"):
         KSparse((1,)).fit(x, y)
+
+
+def test_the_dimensions_of_a_screen_are_those_whose_class_means_differ_most(monkeypatch):
+    monkeypatch.setattr(screening, "KEPT", 5)
+    x, y, _ = planted(n=300, d=40, classes=3)
+    x = x * np.linspace(0.1, 10, 40, dtype=np.float32) + 100
+    x[:, 7] = 3  # constant
+    rows, weights = np.arange(0, 300, 2), np.random.default_rng(0).uniform(1, 2, 150).astype(np.float32)
+    both = np.stack([y, np.random.default_rng(1).permutation(y)])[:, rows]
+    found = screening.screen(x, rows, both, 3, weights)
+    z = x[rows].astype(float)
+    np.testing.assert_allclose(found.mean, z.mean(0), rtol=1e-6)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(found.scale, np.where(z.std(0) > 0, 1 / z.std(0), 0), rtol=1e-3)
+    for codes, kept in zip(both, found.kept, strict=True):
+        own = [weights[codes == c].sum() for c in range(3)]
+        means = np.array([np.average(z[codes == c], axis=0, weights=weights[codes == c]) for c in range(3)])
+        between = (np.array(own)[:, None] * (means - np.average(means, axis=0, weights=own)) ** 2).sum(0)
+        share = np.divide(between, z.var(0), out=np.zeros(40), where=z.var(0) > 0)
+        assert set(kept.tolist()) == set(np.argsort(-share)[:5].tolist())
+    fit = screening.path(x, rows, both, 3, (1, 2), found, weights)
+    alone = ((x[rows] - found.mean) * found.scale)[:, found.kept[1]]
+    twin = path(alone, both[1:], 3, (1, 2), weights=weights)
+    assert fit.dimensions[1].tolist() == found.kept[1][twin.dimensions[0]].tolist()
+    np.testing.assert_allclose(fit.coef[1], twin.coef[0], atol=1e-5)
+    x[4, 2] = np.nan
+    with pytest.raises(NonFiniteError):
+        screening.screen(x, rows, both, 3)

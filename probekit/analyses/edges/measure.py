@@ -13,6 +13,7 @@ import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.analyses.cards import Fitted, check_keep, probes_of, rows_read, shared_card
+from probekit.analyses.features import without_dictionary
 from probekit.analyses.options import PairVector, SpanVector, VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors
@@ -46,6 +47,7 @@ def measure(
     progress: Progress,
 ) -> Result:
     """The rows and predictions of :func:`probekit.edges`."""
+    without_dictionary(vectors, "edges")
     if vectors.pooling is not None or vectors.span is not None:
         raise UsageError("edge probes train their own pooling of spans; leave out pooling and span.")
     check_keep(keep, caches.count)

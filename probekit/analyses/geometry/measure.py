@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.activations import ActivationCache
+from probekit.analyses.features import without_dictionary
 from probekit.analyses.matching import FEWEST, check_finite, drawn, opened
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, PairFeatures, columns_of, layer_vectors, precision_of, read_of
@@ -36,6 +37,7 @@ def measure(
     caches: Sequence[str | Path | ActivationCache], vectors: VectorOptions, options: GeometryOptions, progress: Progress
 ) -> Result:
     """The rows of :func:`probekit.geometry`."""
+    without_dictionary(vectors, "geometry")
     with ExitStack() as stack:
         found = opened(caches, stack)
         chosen = [layer_vectors(cache, vectors) for cache in found]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from probekit.activations import ActivationCache
+from probekit.analyses.features import read_of_dictionary
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import columns_of, layer_vectors, open_caches, read_of
 from probekit.errors import UsageError
@@ -37,4 +38,4 @@ def measure(
             classes=len(cache.spec["label_names"]) or None,
             progress=progress,
         )
-        return Result(rows, reads=(read_of(cache),))
+        return Result(rows, reads=(read_of(cache), *read_of_dictionary(vectors)))

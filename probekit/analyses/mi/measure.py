@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from probekit.activations import ActivationCache
+from probekit.analyses.features import read_of_dictionary
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, open_caches, read_of
 from probekit.errors import UsageError
@@ -41,7 +42,7 @@ def measure(
             _measured(cache, layers, about, options, part_of(progress, i, len(opened)))
             for i, (cache, layers, about) in enumerate(zip(opened, chosen, columns, strict=True))
         ]
-        reads = tuple(read_of(cache) for cache in opened)
+        reads = (*map(read_of, opened), *read_of_dictionary(vectors))
     return Result(pd.concat(rows, ignore_index=True), reads=reads)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
+from probekit.analyses.features import without_dictionary
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.train_dev import Pairs
 from probekit.analyses.vectors import columns_of, layer_vectors
@@ -43,6 +44,7 @@ def measure(
     progress: Progress,
 ) -> Result:
     """The rows of :func:`probekit.places`."""
+    without_dictionary(vectors, "places")
     of_part = [load_task(f"{task}:{part}", data_dir) for part in PARTS]
     records: list[dict[str, Any]] = []
     with caches:

@@ -12,9 +12,11 @@ import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.analyses.cards import Fitted, check_keep, probes_of, rows_read, shared_card
+from probekit.analyses.features import read_of_dictionary
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
 from probekit.analyses.vectors import columns_of, layer_vectors, with_label_sets
+from probekit.errors import UsageError
 from probekit.monitors.probe import Probe, save_probes
 from probekit.notes import logger
 from probekit.probes.protocol.baselines import Baselines
@@ -43,10 +45,16 @@ def measure(
     progress: Progress,
 ) -> Result:
     """The rows, predictions and probes of :func:`probekit.probe`."""
+    if keep is not None and vectors.through is not None:
+        raise UsageError(
+            "--keep keeps probes of the vectors of a model, not of features of a dictionary; leave out --keep or "
+            "--through."
+        )
     check_keep(keep, caches.count)
     kept = list[Probe]()
     of_pair = partial(probe_pair, vectors=vectors, options=options, keep=kept.extend, calibrate=keep is not None)
-    result = replace(caches.result(of_pair, progress, metrics, task, data_dir), probes=tuple(kept))
+    result = caches.result(of_pair, progress, metrics, task, data_dir)
+    result = replace(result, probes=tuple(kept), reads=(*result.reads, *read_of_dictionary(vectors)))
     if keep is not None and not kept:
         log.warning("nothing is kept: of several labels, only linear probes can be.")
     elif keep is not None:
@@ -71,8 +79,7 @@ def probe_pair(
     check_pair(train, dev, vectors.layers, metrics, any_split=options.any_split)
     attends = options.estimator in (Estimator.ATTENTION, Estimator.MONITOR)
     of_train = layer_vectors(train, vectors, pieces=attends)
-    pooling = None if of_train.words or attends else of_train.representation
-    same = replace(vectors, pooling=pooling, layers=tuple(of_train.layers))
+    same = replace(vectors, pooling=of_train.pooling, layers=tuple(of_train.layers))
     of_dev = layer_vectors(dev, same, pieces=attends)
     of_train, of_dev = with_label_sets(of_train, train), with_label_sets(of_dev, dev)
     labels = labels_of_pair(train, dev, of_train, of_dev, options, ungrouped=vectors.groups == "none")
@@ -113,6 +120,8 @@ def probe_pair(
     seen = np.repeat(seen, len(question.label_names)) if of_train.label_sets is not None else seen
     how = {name: getattr(options, name) for name in ("resamples", "level", "seed", "by_label")}
     rows = probe_rows(found, seen=seen, **how)
+    if vectors.through is not None:  # what is kept reads the vectors of a model
+        return rows, found
     of_spans = of_train.targets is not None and of_train.label_sets is not None
     more = {"kind": str(TaskKind.MULTI_LABEL)} if of_spans else {}
     shared = shared_card((train, dev), rows_read(of_train, vectors), options, balanced=options.balanced, **more)

@@ -11,6 +11,7 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
+from probekit.analyses.features import without_dictionary
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.shift.rows import Cell, cell_rows, difference_rows
 from probekit.analyses.train_dev import Pair, Pairs
@@ -48,6 +49,7 @@ def measure(
     progress: Progress,
 ) -> Result:
     """The rows and predictions of :func:`probekit.shift`."""
+    without_dictionary(vectors, "shift")
     records: list[dict[str, Any]] = []
     with caches:
         opened = list(caches.opened())

@@ -13,6 +13,7 @@ from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
 from probekit.activations.grouping import groups_of
 from probekit.analyses.cards import card_of, check_keep, shared_card
+from probekit.analyses.features import without_dictionary
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.structural.scores import BySentence, Gold, Intervals, Scores
 from probekit.analyses.structural.trees import Treebank, treebank
@@ -51,6 +52,7 @@ def measure(
     progress: Progress,
 ) -> Result:
     """The rows and predictions of :func:`probekit.structural`."""
+    without_dictionary(vectors, "structural")
     if vectors.pooling is not None or vectors.span is not None:
         raise UsageError("structural probes read the means of the pieces of words; leave out pooling and span.")
     check_keep(keep, caches.count)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.activations import ActivationCache
+from probekit.analyses.features import read_of_dictionary
 from probekit.analyses.matching import FEWEST, check_finite, drawn, opened
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
@@ -61,7 +62,7 @@ def measure(
             first = sum(len(scored[k]) for k in others if k < i)
             records += [head | row for row in _rows(list(one.layers), first, family, labels, options)]
         progress("layers", done, total)
-        return Result(make_rows(records), reads=tuple(map(read_of, found)))
+        return Result(make_rows(records), reads=(*map(read_of, found), *read_of_dictionary(vectors)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from probekit.analyses.verdict.dictionaries import said_of
 from probekit.analyses.verdict.words import short
 from probekit.analysis import analyses, load
 from probekit.rows.families import OVER, over_families
@@ -35,7 +36,7 @@ def verdict(result: Result) -> tuple[str, ...]:
     ('rte: no layer beats permuted labels (best accuracy .567 at layer 1, majority .527, p adjusted ≥ .12).',)
     """
     found = sentences(result.rows, result.predictions)
-    return (*found, *_quick(result.recipe), *(_doubts(result.reads) if found else ()))
+    return (*found, *said_of(result.rows), *_quick(result.recipe), *(_doubts(result.reads) if found else ()))
 
 
 def sentences(rows: pd.DataFrame, predictions: Sequence[Predictions] = ()) -> tuple[str, ...]:

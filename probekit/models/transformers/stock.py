@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -39,7 +38,7 @@ from probekit.models.transformers.quantised import (
 from probekit.models.transformers.towers import class_for, drop_crossing, make, text_part
 from probekit.plugins import load
 from probekit.recipe import option
-from probekit.runtime import Dtype, resolve_device
+from probekit.runtime import Dtype, memory, resolve_device
 
 
 class TextDecoder(nn.Module):
@@ -375,12 +374,11 @@ def _check_size(folder: Path, config: Any, files: Sequence[Path]) -> None:
             f"{folder / 'config.json'} describes a model of {n_parameters:,} parameters, but the weights have only "
             f"{stored:,} bytes. Do the weights and config.json belong together?"
         )
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if not files and 4 * n_parameters > memory:
+    if not files and 4 * n_parameters > memory():
         raise ModelError(
             f"{folder / 'config.json'} describes a model of {n_parameters:,} parameters, which need "
             f"{in_words(4 * n_parameters)}; this "
-            f"machine has {in_words(memory)}."
+            f"machine has {in_words(memory())}."
         )
 
 

@@ -7,7 +7,6 @@ whole label set of an example.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from probekit.probes.protocol.label_sets import LabelSets, folded, with_controls
 from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.selection import Estimator, Problem, grid, select
-from probekit.runtime import Progress, no_progress, torch_threads
+from probekit.runtime import Progress, memory, no_progress, torch_threads
 from probekit.statistics.over_labels import PENALTIES, pairs_of
 from probekit.statistics.predictions import Predictions
 
@@ -248,12 +247,11 @@ def _check_memory(task: _Sets, layers: int) -> None:
     a_name = 8 * max(map(len, names), default=0)  # two strings of 4 bytes a character
     each = 2 * (6 if task.classes else 16)  # gold, predicted and loss; twice, while they are joined
     size = texts * task.labels * (layers * len(task.targets) * each + a_name + 64)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if size > memory:
+    if size > memory():
         raise UsageError(
             f"{task.labels:,} labels of {texts:,} evaluated texts, for {layers} layers and {len(task.targets) - 1} "
-            f"controls, need about {in_words(size)} of memory; this machine has {in_words(memory)}. Probe fewer layers "
-            "(--layers), labels or controls, or a part of the texts."
+            f"controls, need about {in_words(size)} of memory; this machine has {in_words(memory())}. Probe fewer "
+            "layers (--layers), labels or controls, or a part of the texts."
         )
 
 

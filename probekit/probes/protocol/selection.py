@@ -6,7 +6,7 @@ Nothing here uses the evaluated data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any, Protocol
@@ -17,8 +17,9 @@ import xxhash
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.protocol.options import Estimator
-from probekit.probes.solvers import attention, ksparse, mass_mean, mlp, monitor
-from probekit.probes.solvers._path import Path
+from probekit.probes.protocol.sizes import check_memory
+from probekit.probes.solvers import attention, ksparse, mass_mean, mlp, monitor, screening
+from probekit.probes.solvers._path import ROWS, Path, block_rows
 from probekit.probes.solvers.design import moments, precision
 from probekit.probes.solvers.logistic import CS, LogisticFit, Turned, balanced, fit_logistic
 from probekit.probes.solvers.ridge import ALPHAS, RidgeFit, fit_ridge
@@ -143,6 +144,7 @@ def select(problem: Problem, criterion: Criterion | None, tick: Callable[[], Any
         Called after the fits of each fold, and after the last fit.
     """
     p, folds = problem, range(int(problem.fold.max()) + 1)
+    check_memory(p.x, len(p.rows), p.estimator, len(folds))
     dtype = precision(len(p.rows), p.x.shape[1])
     linear = p.estimator in (Estimator.LOGISTIC, Estimator.RIDGE)
     settings = np.asarray(p.settings, dtype=float)
@@ -287,6 +289,8 @@ def _fit(
         return _monitor(p, p.x.at(rows), y, settings, weights)
     if p.estimator is Estimator.ATTENTION:
         return _attention(p, p.x.at(rows), y, use, settings, weights)
+    if p.estimator is Estimator.K_SPARSE and p.x.shape[1] > screening.WIDE:
+        return _screened(p, rows, y, settings, weights)
     x = np.asarray(p.x[rows], dtype=np.float32)
     if not np.isfinite(x).all():
         raise NonFiniteError("the features contain NaN or infinity; no probe can be fitted on them.")
@@ -305,6 +309,16 @@ def _fit(
         return mass_mean.path(x, y[targets], p.classes, grid, weights=w)
 
     return Paths(_members(len(y), settings, path), mean, scale)
+
+
+def _screened(p: Problem, rows: np.ndarray, y: np.ndarray, settings: np.ndarray, weights: np.ndarray | None) -> Fitted:
+    screen = screening.screen(p.x, rows, y, p.classes, weights)
+
+    def path(targets: np.ndarray, grid: Sequence[float]) -> Path:
+        w, own = None if weights is None else weights[targets], replace(screen, kept=screen.kept[targets])
+        return screening.path(p.x, rows, y[targets], p.classes, [int(k) for k in grid], own, w)
+
+    return Paths(_members(len(y), settings, path), screen.mean, screen.scale)
 
 
 def _attention(
@@ -367,7 +381,9 @@ class Ridge:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Probes with their targets. They need standardised features in memory, but for those that read all pieces."""
+    """Probes with their targets. They need standardised features, a block of rows in memory at a time, but for those
+    that read all pieces.
+    """
 
     members: tuple[tuple[np.ndarray, Any], ...]
     mean: np.ndarray | None = None
@@ -393,7 +409,8 @@ class Paths:
 
     def _blocks(self, x: Any, rows: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         rows = np.arange(x.shape[0]) if rows is None else rows
-        for at in np.array_split(np.arange(len(rows)), -(-len(rows) // 4096)):
+        size = ROWS if self.mean is None else block_rows(len(self.mean))
+        for at in np.array_split(np.arange(len(rows)), -(-len(rows) // size)):
             if self.mean is None:
                 block = x.at(rows[at])
             else:
@@ -427,8 +444,9 @@ def grid(estimator: Estimator, given: Sequence[float] | None, width: int) -> tup
         Estimator.MONITOR: monitor.CS,
     }
     settings = tuple(given) if given else tuple(defaults[estimator])
-    if estimator is Estimator.K_SPARSE and max(settings) > width:
-        raise UsageError(f"k-sparse probes can use at most {width} dimensions, not {max(settings):g}.")
+    most = width if width <= screening.WIDE else screening.KEPT
+    if estimator is Estimator.K_SPARSE and max(settings) > most:
+        raise UsageError(f"k-sparse probes can use at most {most} dimensions, not {max(settings):g}.")
     if estimator is Estimator.K_SPARSE and any(k % 1 for k in settings):
         raise UsageError(f"the numbers of dimensions of k-sparse must be whole numbers, not {settings}.")
     return tuple(sorted(settings, reverse=estimator not in (Estimator.LOGISTIC, Estimator.K_SPARSE)))

@@ -11,6 +11,7 @@ from probekit.errors import NonFiniteError, UsageError
 from probekit.threads import go_on
 
 ROWS = 4096  # rows of x per block
+CELLS = 1 << 26  # and numbers
 
 
 class Path(Protocol):
@@ -108,6 +109,11 @@ def finite(x: np.ndarray) -> np.ndarray:
         if not np.isfinite(x[rows]).all():
             raise NonFiniteError(f"x contains NaN or infinity, between rows {rows.start} and {rows.stop - 1}.")
     return x
+
+
+def block_rows(width: int) -> int:
+    """Rows of a block of vectors of this width."""
+    return max(1, min(ROWS, CELLS // width))
 
 
 def blocks(n: int, size: int = ROWS) -> Iterator[slice]:

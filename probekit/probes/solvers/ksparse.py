@@ -3,7 +3,8 @@
 The dimensions are ranked by adaptive thresholding: fit a probe on all of them, remove the least useful quarter, fit a
 probe on the others, and so on, one at a time from 64 dimensions on. The ranking probe is a ridge regression of the
 classes, whose cost does not grow with n; the usefulness of a dimension is the loss of fit without it. Logistic
-regression on the remaining k gives the probabilities.
+regression on the remaining k gives the probabilities. Of more than 8,192 dimensions,
+:mod:`probekit.probes.solvers.screening` first chooses 1,024.
 
 Share found of 8 dimensions planted among 200 (40 draws; labels logistic in them, n = 2,000):
 
