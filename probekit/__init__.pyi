@@ -37,6 +37,7 @@ from .analyses import ensemble as ensemble
 from .analyses import geometry as geometry
 from .analyses import glue_score as glue_score
 from .analyses import guidelines as guidelines
+from .analyses import import_probe as import_probe
 from .analyses import mdl as mdl
 from .analyses import merge_streams as merge_streams
 from .analyses import mi as mi

@@ -23,8 +23,8 @@ MODULES = {**public(), "explore": "probekit.explore.build", "report": "probekit.
 FUNCTIONS: dict[str, str] = {
     name: MODULES[name]
     for name in (
-        "cache_activations", "certify", "export", "import_activations", "prove_sites", "convert", "new_encoder",
-        "suite", "train", "pretrain", "pretrain_encoder", "evaluate",
+        "cache_activations", "certify", "export", "import_activations", "import_probe", "prove_sites", "convert",
+        "new_encoder", "suite", "train", "pretrain", "pretrain_encoder", "evaluate",
         "search", "merge", "average", "table", "plot", "report", "explore", "study", "run", "demo",
         *modules(),
     )

@@ -118,6 +118,7 @@ CALLS: dict[str, Call] = {
     "probe": Call(PAIR, {**FEW, **QUICK, "folds": 2, "penalties": (1.0,)}),
     "apply": Call(("kept", "train.h5"), QUICK),
     "load_probe": Call(("kept",)),
+    "import_probe": Call(("coef.npz", "dev.h5"), {"layer": "1", **QUICK}),
     "monitor": Call(("kept", "a.txt"), CPU),
     "mi": Call(("train.h5",), {**FEW, "draws": 1}),
     "mdl": Call(("train.h5",), {**FEW, "orders": 1, "penalties": (1.0,)}),
@@ -181,7 +182,7 @@ CALLS: dict[str, Call] = {
 """By its name how each is called."""
 WITHOUT = {
     *("apply", "load_probe", "monitor", "choices", "convert", "glue_score", "import_activations", "pairs", "places"),
-    *("shift", "structural", "surprisal"),
+    *("import_probe", "shift", "structural", "surprisal"),
 }
 """Of these, calls without odd values end in a sentence: the folder of files has nothing for them."""
 ARRAYS = (np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2)

@@ -9,6 +9,7 @@ from .exploration import scene as scene
 from .geometry import geometry as geometry
 from .glue import glue_score as glue_score
 from .guidelines import guidelines as guidelines
+from .import_probe import import_probe as import_probe
 from .mdl import mdl as mdl
 from .mi import mi as mi
 from .movement import movement as movement

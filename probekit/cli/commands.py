@@ -94,6 +94,9 @@ COMMANDS: dict[str, Command] = {
     "clean": Command("probekit.cli.results:clean", "Delete files that can be recomputed, after asking.", KEEP),
 }
 COMMANDS["monitor"] = Command("probekit.cli.monitor:monitor", "Score texts with a kept probe as they come.", ANALYSE)
+COMMANDS["import-probe"] = Command(
+    "probekit.cli.monitor:import_probe", "Turn coefficients of scikit-learn into a kept probe.", ANALYSE
+)
 COMMANDS |= {
     one.name: Command(f"probekit.cli.made:{one.name}", one.help, ADAPT if one.reads is Reads.RUNS else ANALYSE)
     for one in analyses().values()

@@ -253,6 +253,11 @@ def weights_of(fitted: Any, target: int = 0) -> Weights:
     return _of_classes(path, i, fitted.mean, fitted.scale)
 
 
+def linear(mean: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> Weights:
+    """A linear probe of vectors (n, d): mean (d,), weight (K, d), bias (K,)."""
+    return _weights("linear", mean=mean, weight=weight, bias=bias)
+
+
 def of_edges(arrays: Mapping[str, np.ndarray], mean: np.ndarray, scale: np.ndarray) -> Weights:
     """The weights of an edge probe of one layer.
 

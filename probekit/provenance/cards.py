@@ -30,6 +30,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "evaluate": ("run", "cache", "data_dir", "slices", "text"),
     "table": ("rows",),
     "apply": ("probe", "data_dir", "beside"),
+    "import_probe": ("coefficients",),
     "domains": ("data_dir",),
     "train": ("data_dir", "slices"),
     "pretrain": ("text", "dev"),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class ApplyOptions(Checked):
     """How texts are read and scored."""
 
-    layer: str | None = option(None, "The probe's layer, if the folder keeps several (default: the best on dev).")
+    layer: int | str | None = option(None, "The probe's layer, if the folder keeps several (default: the best on dev).")
     by: Literal["text", "piece"] = option("text", "text, or piece: a score of each word piece of texts.")
     anyway: bool = option(
         False, "Apply the probe to another model, tokenizer, precision or pooling than its own; what differs is said."
