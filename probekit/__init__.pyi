@@ -52,6 +52,7 @@ from .analyses import structural as structural
 from .analyses import summary as summary
 from .analyses import surprisal as surprisal
 from .analyses import transferability as transferability
+from .analyses import units as units
 from .analyses.new_task import new_task as new_task
 from .demo import demo as demo
 from .domains import js_divergence as js_divergence

@@ -128,6 +128,7 @@ CALLS: dict[str, Call] = {
     "surprisal": Call(("m", "t.toml"), {"split": "train", **CPU}),
     "shift": Call(PAIR, {**FEW, **QUICK}),
     "directions": Call((*PAIR, "other.h5", "more.h5"), {"layers": (1,), "draws": 1, **QUICK}),
+    "units": Call(PAIR, {"layers": (1,), "draws": 19, "splits": 3, "rankings": ("mean-difference",), **QUICK}),
     "places": Call(PAIR, {"task": "t.toml", **FEW, **QUICK}),
     "choices": Call(("m", "t.toml"), CPU),
     "similarity": Call(("other.h5", "more.h5"), {"layers": (1,), **QUICK}),

@@ -25,3 +25,4 @@ from .structural import structural as structural
 from .summary import summary as summary
 from .surprisal import surprisal as surprisal
 from .transferability import transferability as transferability
+from .units import units as units

@@ -114,6 +114,21 @@ def pairs_and_measures() -> pd.DataFrame:
     return together(*(similar(b=b, layers=5, metric=m, p=0.2) for m in ("cka", "mutual-knn") for b in tuned))
 
 
+def units() -> pd.DataFrame:
+    """Four rankings of the 768 units of a layer of two models."""
+    about = PLACE | {"analysis": "units", "metric": "accuracy", "layer": 4, "n": 872, "draws": 100}
+    sizes = [*(2**i for i in range(10)), 768]
+    return make_rows(
+        about
+        | {"model": model, "estimator": ranking, "target": target, "units": k, "value": value + i / 40}
+        | {"ci_low": value + i / 40 - 0.03, "ci_high": value + i / 40 + 0.03}
+        for model in HUB[:2]
+        for j, ranking in enumerate(("weight", "mean-difference", "max-mean-difference", "information"))
+        for target, value in (("gold", 0.6 + j / 30), ("random", 0.52), ("bottom", 0.5))
+        for i, k in enumerate(sizes if target != "random" else sizes[:-1])
+    )
+
+
 def board() -> pd.DataFrame:
     rows = as_rows(str(SHIPPED / "suites/everything/scoreboard.parquet"))
     return rows[rows["group"].isin(["affirmative", "negated", "meaning"])]
@@ -145,6 +160,7 @@ CASES: dict[str, tuple[str, Callable[[], pd.DataFrame], dict[str, Any]]] = {
     ),
     "domains": ("domains", lambda: make_rows([*six(), term("she", 0.05, "fiction")]), {}),
     "shift": ("shift", lambda: make_rows(row | {"model": HUB[2]} for row in shifted()), {}),
+    "units": ("units", units, {}),
     "geometry": ("geometry", geometry, {}),
     "directions": ("directions", lambda: make_rows(row | {"model": HUB[2]} for row in across(13)), {}),
     "directions of layers": ("directions", lambda: make_rows(across(25)), {"matrix": "mapped"}),

@@ -263,6 +263,7 @@ READ = {
     "movement": {"caches", "pooling", "layers", "groups", "measures"},
     "geometry": {"caches", "pooling", "layers", "groups"},
     "transferability": {"caches", "pooling", "layers", "groups", "measures"},
+    "units": {"train", "dev", "more", "probe", "pooling", "layers", "groups", "span", "rankings", "metric"},
     "mi": {"caches", "estimator", "pooling", "layers", "groups"},
     "compare": {"first", "second", "against", "metric", "correction", "tails"},
     "summary": {"first", "more", "metric"},

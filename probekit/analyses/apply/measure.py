@@ -146,18 +146,23 @@ def _say(changed: Sequence[str]) -> None:
         log.warning("the probe is applied to other vectors than it was fitted on: %s.", "; ".join(changed))
 
 
-def _of_cache(
-    probe: Probe, cache: ActivationCache, beside: Evaluated | None, options: ApplyOptions,
-    examples: Sequence[Example] = (),
-) -> Result:  # fmt: skip
-    """Scores of the examples of a cache, and metrics where they are labelled; ``examples`` are its texts, if known."""
+def changed_vectors(probe: Probe, cache: ActivationCache) -> list[str]:
+    """In what the vectors of a cache differ from those that a probe was fitted on, in words."""
     wanted = probe.card["encoder"]
     changed = [*changes(wanted, cache.spec, OF_VECTORS)]
     if "pooling" in wanted and wanted["pooling"] not in (cache.spec.get("pooling") or ()):
         changed.append(f"pooling ({wanted['pooling']}, now {cache.spec.get('pooling')})")
     if "tokens" in wanted and wanted["tokens"] != cache.spec.get("tokens"):
         changed.append(f"tokens ({wanted['tokens']}, now {cache.spec.get('tokens')})")
-    if changed and not options.anyway:
+    return changed
+
+
+def _of_cache(
+    probe: Probe, cache: ActivationCache, beside: Evaluated | None, options: ApplyOptions,
+    examples: Sequence[Example] = (),
+) -> Result:  # fmt: skip
+    """Scores of the examples of a cache, and metrics where they are labelled; ``examples`` are its texts, if known."""
+    if (changed := changed_vectors(probe, cache)) and not options.anyway:
         raise CacheMismatch(
             f"the probe was fitted on other vectors than those of {cache.path}: {'; '.join(changed)}. --anyway applies "
             "it all the same."

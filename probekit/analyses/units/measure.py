@@ -1,0 +1,221 @@
+"""The units of the layers of caches: rankings on train, what the first units hold on dev, and stability."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.activations import ActivationCache
+from probekit.analyses.apply.measure import changed_vectors
+from probekit.analyses.matching import check_finite
+from probekit.analyses.options import VectorOptions
+from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair
+from probekit.analyses.units.layer import Data, Held, Layer, of_layer
+from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors
+from probekit.errors import CacheMismatch, UsageError
+from probekit.metrics import derive, metric
+from probekit.monitors.folder import load_probes
+from probekit.monitors.probe import Probe
+from probekit.probes.protocol.label_sets import label_sets
+from probekit.probes.protocol.labels import Question
+from probekit.probes.protocol.options import ProbeOptions
+from probekit.rows import Result, make_rows
+from probekit.rows.families import ALPHA
+from probekit.runtime import Progress, part_of
+from probekit.similarity.chance import judged
+from probekit.statistics.bootstrap import intervals
+from probekit.statistics.overlap import chance_overlap
+from probekit.tasks.task import check_one_label
+
+if TYPE_CHECKING:
+    from probekit.analyses.units import UnitsOptions
+
+STEADY = 0.9
+"""The share of halves that must have a unit among the first ones for it to be named."""
+
+
+def measure(
+    caches: Pairs, probe: str | Path | None, vectors: VectorOptions, options: UnitsOptions, progress: Progress
+) -> Result:
+    """The rows of :func:`probekit.units`."""
+    kept = {} if probe is None else _linear(load_probes(probe))
+    records: list[dict[str, Any]] = []
+    with caches:
+        for i, (train, dev) in enumerate(caches.opened()):
+            records += _of_pair(train, dev, kept, vectors, options, part_of(progress, i, caches.count))
+    return Result(make_rows(records), reads=tuple(caches.reads))
+
+
+def _linear(probes: tuple[Probe, ...]) -> dict[str, Probe]:
+    if other := next((one for one in probes if one.weights.form != "linear"), None):
+        raise UsageError(f"a probe of the form {other.weights.form} has no weight of a unit; keep a linear one.")
+    return {one.layer: one for one in probes}
+
+
+def _of_pair(
+    train: ActivationCache,
+    dev: ActivationCache,
+    kept: Mapping[str, Probe],
+    vectors: VectorOptions,
+    options: UnitsOptions,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    check_one_label(train.spec["task"], train.spec["kind"])
+    name = _metric(train.spec, options)
+    check_pair(train, dev, vectors.layers, (name,), any_split=False)
+    if kept and vectors.layers is None:
+        vectors = replace(vectors, layers=tuple(kept))
+    of_train = layer_vectors(train, vectors)
+    same = replace(vectors, pooling=None if of_train.words else of_train.representation, layers=tuple(of_train.layers))
+    of_dev = layer_vectors(dev, same)
+    for layer in of_train.layers if kept else ():
+        _check_kept(layer, kept, train)
+    fitting = ProbeOptions(controls=0, folds=options.folds, seed=options.seed)
+    labels = labels_of_pair(train, dev, of_train, of_dev, fitting, ungrouped=vectors.groups == "none")
+    sets = label_sets(*labels, Question(train.spec["kind"], (name,), tuple(train.spec["label_names"])), fitting)
+    found = []
+    for i, layer in enumerate(of_train.layers):
+        progress("layers", i, len(of_train.layers))
+        data = Data(*_vectors(layer, train, of_train, sets.rows), *_vectors(layer, dev, of_dev, sets.rows_dev), sets)
+        found.append(of_layer(layer, data, kept.get(layer), name, tuple(train.spec["label_names"]), options))
+    progress("layers", len(found), len(found))
+    head = {"analysis": "units", **columns_of(dev, of_train.representation), **of_dev.group_columns}
+    head |= {"seed": options.seed, **sets.sizes}
+    return [head | row for row in layer_rows(found, name, options)]
+
+
+def _metric(spec: Mapping[str, Any], options: UnitsOptions) -> str:
+    """The metric that is given, or the first of the task that predictions determine."""
+    if options.metric is not None:
+        name = options.metric
+        if metric(name).needs in ("scores", "probabilities", ""):
+            raise UsageError(f"{name} needs more than predictions; choose another metric, such as accuracy.")
+        return name
+    known = [one for one in spec["metrics"] if metric(one).needs not in ("scores", "probabilities", "")]
+    return next((one for one in known if not metric(one).spans), "token-accuracy" if known else "accuracy")
+
+
+def _check_kept(layer: str, kept: Mapping[str, Probe], train: ActivationCache) -> None:
+    if layer not in kept:
+        raise UsageError(f"there is no kept probe of layer {layer}; kept are {', '.join(kept)}. Give --layers.")
+    if changed := changed_vectors(kept[layer], train):
+        raise CacheMismatch(
+            f"the probe was fitted on other vectors than those of {train.path}: {'; '.join(changed)}. Give the caches "
+            "that it was fitted on."
+        )
+
+
+def _vectors(name: str, cache: ActivationCache, of: LayerVectors, rows: np.ndarray) -> tuple[np.ndarray]:
+    """The labelled vectors of a layer, float32 (n, d)."""
+    x = np.asarray(of.layers[name]()[rows], dtype=np.float32)
+    check_finite(x, cache, name, of.labels[rows])
+    return (x,)
+
+
+def layer_rows(found: Sequence[Layer], name: str, options: UnitsOptions) -> Iterator[dict[str, Any]]:
+    """The rows of all layers of a pair of caches; p is corrected over their rankings."""
+    judgement = _judged(found, metric(name).sign) if options.draws and options.resamples else {}
+    for layer in found:
+        for by, held in layer.held.items():
+            about = {"layer_name": layer.name, "estimator": by}
+            own = judgement.get((layer.name, by), {})
+            yield from (about | row for row in _curve(layer, held, name, options))
+            if options.draws:
+                yield about | _over_sizes(layer, held, name, options) | own
+            yield from (about | row for row in _stability(layer, held, options))
+            shown = own.get("p_adjusted", 1.0) <= ALPHA
+            yield from (about | row for row in _units(layer, held, name, options, shown=shown))
+
+
+def _judged(found: Sequence[Layer], sign: int) -> dict[tuple[str, str], dict[str, Any]]:
+    """p of the mean difference between first and random units over all numbers of units, for each layer and ranking.
+
+    Two things could make first units look better: the units that happened to be drawn at random, and the examples that
+    happened to be in dev. p is the larger one of two tests: how many random orders do as well as the ranking, and how
+    often resampled examples, around no difference, give as much. Each is corrected by its largest standardised value.
+    """
+    tests = [(layer, by) for layer in found for by in layer.held]
+    of_orders, of_examples = [], []
+    for layer, by in tests:
+        held, random = layer.held[by], layer.random[:-1].mean(0)
+        gap = held.first[:-1].mean() - random.mean()
+        of_orders.append(np.append(held.first[:-1].mean(), random))
+        of_examples.append(np.append(gap, held.again[:-1].mean(0) - gap))
+    chances = [judged(sign * np.stack(null, axis=1)[:, :, None]) for null in (of_orders, of_examples)]
+    return {
+        (layer.name, by): {name: max(getattr(one, name)[at, 0] for one in chances) for name in ("p", "p_adjusted")}
+        | {"tests": len(tests)}
+        for at, (layer, by) in enumerate(tests)
+    }
+
+
+def _curve(layer: Layer, held: Held, name: str, options: UnitsOptions) -> Iterator[dict[str, Any]]:
+    """What the first, random and last units of each number hold."""
+    for i, k in enumerate(held.ks):
+        row = {"metric": name, "units": k}
+        yield row | _interval("gold", held.first[i], held.first_ends[i])
+        yield row | _interval("bottom", held.last[i], held.last_ends[i])
+        if options.draws and k < held.ks[-1]:
+            random = layer.random[i]
+            row["draws"] = len(random)
+            yield row | _interval("random", random.mean(), np.quantile(random, [0.025, 0.975]))
+            gap = _interval("gold", held.first[i] - random.mean(), held.gap_ends[i])
+            yield row | gap | {"metric": derive("difference", name), "against": f"{k} random units"}
+
+
+def _over_sizes(layer: Layer, held: Held, name: str, options: UnitsOptions) -> dict[str, Any]:
+    """The mean difference between first and random units over all numbers of units."""
+    again = held.again[:-1].mean(0)[None]
+    ends = intervals(again, level=options.level)[0] if options.resamples else np.full(2, np.nan)
+    gap = _interval("gold", (held.first - layer.random.mean(1))[:-1].mean(), ends)
+    about = {"metric": derive("difference", name), "against": "random units", "sizes": len(held.ks) - 1}
+    return gap | about | {"draws": options.draws}
+
+
+def _interval(target: str, value: float, ends: np.ndarray) -> dict[str, Any]:
+    return {"target": target, "value": float(value), "ci_low": float(ends[0]), "ci_high": float(ends[1])}
+
+
+def _stability(layer: Layer, held: Held, options: UnitsOptions) -> Iterator[dict[str, Any]]:
+    if not options.splits:
+        return
+    row = {"metric": "rank-biased-overlap", "persistence": options.persistence, "splits": len(held.halves) // 2}
+    for target, (value, *ends) in (("gold", held.overlap), ("shuffled", held.shuffled)):
+        yield row | _interval(target, value, np.array(ends))
+    chance = chance_overlap(len(layer.units), p=options.persistence)
+    yield row | {"target": "random", "value": chance}
+
+
+def _most(layer: Layer, held: Held, sign: int) -> int:
+    """Among so many first units those that are named are looked for.
+
+    The largest number whose difference to random units is within a standard error of the largest difference: fewer
+    would leave out units that are as good as those that are named.
+    """
+    gap = sign * (held.first - layer.random.mean(1))[:-1]
+    at = int(np.nanargmax(gap))
+    error = np.nan_to_num(np.diff(held.gap_ends[at]).item() / 4)
+    return held.ks[int(np.flatnonzero(gap >= gap[at] - error).max())]
+
+
+def _units(layer: Layer, held: Held, name: str, options: UnitsOptions, *, shown: bool) -> Iterator[dict[str, Any]]:
+    """The first units, how often halves of train have them among the first, and whether they are named.
+
+    shown : whether the first units are shown to hold more than random ones
+    """
+    listed = min(options.top, len(layer.units))
+    most = _most(layer, held, metric(name).sign) if shown else listed
+    share = held.shares(most)
+    chance = max(chance_overlap(len(layer.units), p=options.persistence), np.nan_to_num(held.shuffled[2], nan=1.0))
+    agreed = shown and held.overlap[1] > chance
+    named = [agreed and place < most and share[unit] >= STEADY for place, unit in enumerate(held.ranked.order)]
+    listed = max([listed, *(i + 1 for i, one in enumerate(named) if one)])
+    for place, unit in enumerate(held.ranked.order[:listed].tolist()):
+        row = {"target": "gold", "unit": int(layer.units[unit]), "place": place + 1, "named": bool(named[place])}
+        yield row | {"metric": "unit-score", "value": float(held.ranked.score[unit]), "units": most}
+        if len(held.halves):
+            yield row | {"metric": "selection-share", "value": float(share[unit]), "units": most}
