@@ -35,6 +35,8 @@ CHUNK = 2048
 """Texts that are read and scored at a time."""
 SAME = ("weights_digest", "tokenizer_digest", "random_weights", "dtype", "cut_at", "quantised", "part")
 """Keys of the card's ``encoder`` in which the loaded model must agree with it."""
+BY_CACHE = "make a cache with the options of the train cache (probekit cache-activations …), and apply it to that."
+"""What to do with examples that are no plain texts."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,6 +68,11 @@ class Scored:
         found = np.full((len(self.truncated), self.logits.shape[1]), np.nan, np.float32)
         found[self.example] = self.logits
         return found
+
+    def say_cut(self) -> None:
+        """Say how many texts the model has not read to their end."""
+        if cut := int(self.truncated.sum()):
+            log.warning("%s of %s texts are longer than the model reads, and were cut.", cut, len(self.truncated))
 
 
 def load_model(
@@ -118,9 +125,12 @@ def load_model(
         choose_sites(model, str(site), None)
     changed = changes(wanted, model.spec)
     if changed and not anyway:
+        moved = given is None and wanted.get("weights_digest") != model.spec.get("weights_digest")
+        name = wanted.get("model")
+        since = f" {name} has changed since the probe was kept: give the model of then with --model." if moved else ""
         raise UsageError(
-            f"the probe was fitted on other vectors: {'; '.join(changed)}. Its scores, thresholds and probabilities "
-            "need not hold; --anyway applies it all the same."
+            f"the probe was fitted on other vectors: {'; '.join(changed)}.{since} Its scores, thresholds and "
+            "probabilities need not hold; --anyway applies it all the same."
         )
     return model, changed
 
@@ -208,12 +218,10 @@ def _reading(probe: Probe, encoder: Encoder, examples: Sequence[Example], *, by_
     for has, what in ((vectors.get("spans"), "spans"), (chats, "conversations")):
         if has:
             raise UsageError(
-                f"{what} are not scored as plain texts; make a cache as for training, and apply the probe to it."
+                f"the probe reads {what}, not plain texts; apply it to a task file with these, or {BY_CACHE}"
             )
     if card.get("context") not in (None, "none") or card.get("generate"):
-        raise UsageError(
-            "the probe reads texts in context, or written ones; apply it to a cache that is made as for training."
-        )
+        raise UsageError(f"the probe reads texts in context, or texts that the model writes; {BY_CACHE}")
     if not examples:
         raise UsageError("there are no texts to score.")
     words = bool(vectors.get("words"))
@@ -222,7 +230,10 @@ def _reading(probe: Probe, encoder: Encoder, examples: Sequence[Example], *, by_
         raise UsageError(f"these are {kinds[0]}, and the probe was fitted on {kinds[1]}.")
     pairs = card.get("pairs")
     if any((e.pair is not None) != (pairs is not None) for e in examples):
-        raise UsageError(f"the probe was fitted on {'single texts' if pairs is None else 'pairs of texts'}.")
+        raise UsageError(
+            "the probe was fitted on single texts, and these are pairs." if pairs is None else
+            'the probe was fitted on pairs of texts; give (text, text), or JSON lines with "text" and "pair".'
+        )  # fmt: skip
     level = said(probe, "tokens") if words else str(TokenLevel.PIECE) if by_piece or probe.weights.by_piece else None
     if by_piece and (words or pairs == "separate" or not probe.scores_pieces):
         raise UsageError(
@@ -285,6 +296,7 @@ def score_texts(
     examples = examples_of(texts)
     encoder, _ = load_model(probe, model, device=device, batch_tokens=batch_tokens, anyway=anyway)
     found = scored(probe, encoder, examples, by_piece=by == "piece", batch_tokens=batch_tokens, progress=progress)
+    found.say_cut()
     rows = pd.DataFrame({"score": probe.scores(found.logits)}) if by == "piece" else probe.table(found.logits)
     if at is not None:
         rows["above"] = (rows["score"] > at).astype("boolean")  # blank texts get no row here, and are missing below

@@ -70,7 +70,7 @@ def test_a_task_and_its_texts_have_the_same_scores(kept, caches, encoder, tmp_pa
     np.testing.assert_array_equal(rows["value"].to_numpy(), right[:5])
 
 
-def test_pieces(kept, encoder):
+def test_pieces(kept, encoder, tmp_path):
     """Of the mean of a text's pieces, a linear score is the mean of those of the pieces."""
     probe = probekit.load_probe(kept[0], 1)
     texts = ["the cat sees a dog", "a dog"]
@@ -78,6 +78,14 @@ def test_pieces(kept, encoder):
     pieces = probe.score(texts, model=encoder, by="piece")
     np.testing.assert_allclose(pieces.groupby("id")["score"].mean(), whole["score"], atol=1e-5)
     assert len(pieces) == sum(len(text.split()) for text in texts)
+    examples = tuple(Example(str(i), text) for i, text in enumerate(texts))
+    task = Task("texts", TaskKind.CLASSIFICATION, {"dev": Split("dev", examples)}, ("negative", "positive"))
+    cache = probekit.cache_activations(encoder, task, "dev", tokens=True, out=tmp_path / "pieces.h5")
+    rows = np.concatenate([np.asarray(cache.tokens(1)[i]) for i in range(len(texts))])
+    places = zip(cache.index("start"), cache.index("length"), strict=True)
+    special = np.concatenate([cache.special_rows()[start : start + length] for start, length in places])
+    right = probe.weights.of_pieces(rows[~special])[:, 0]
+    np.testing.assert_array_equal(pieces["score"].to_numpy(), right)  # the model reads these with the same bits
     assert [*pieces.columns] == ["id", "piece", "score"]
 
 

@@ -82,6 +82,8 @@ def test_metrics_are_those_of_probe(name, encoder, tmp_path):
     assert measured[0]["kept"] == pytest.approx(measured[0]["value"], abs=1e-12)
     again = probekit.apply(tmp_path / "kept", task, split="dev", model=encoder, resamples=0)
     np.testing.assert_array_equal(again.predictions[0].predicted, found.predictions[0].predicted)
+    scores = [f.rows[f.rows["metric"].isin(["probe-score", "probability"])]["value"] for f in (again, found)]
+    np.testing.assert_array_equal(*scores)  # the model reads these texts with the same bits
     assert again.rows["text"].dropna().isin([e.text for e in task.split("dev")]).all()
     assert [*found.grids()]
 

@@ -35,7 +35,7 @@ from probekit.monitors.folder import load_probe
 from probekit.monitors.format import CARD
 from probekit.monitors.lines import read_texts
 from probekit.monitors.probe import LABELS, NUMBERS, Probe
-from probekit.monitors.scoring import SAME, changes, load_model, said, scored
+from probekit.monitors.scoring import BY_CACHE, SAME, changes, load_model, said, scored
 from probekit.notes import logger
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows
@@ -122,10 +122,8 @@ def _cached(
 ) -> Iterator[ActivationCache]:
     """A cache of the probe's layer, which goes when the block ends."""
     card, vectors = probe.card["encoder"], probe.vectors
-    if card.get("chat_template") or card.get("generate") or card.get("context") not in (None, "none"):
-        raise UsageError(
-            "the probe reads conversations, or texts in context; make a cache as for training, and apply it to that."
-        )
+    if card.get("generate") or card.get("context") not in (None, "none"):
+        raise UsageError(f"the probe reads texts in context, or texts that the model writes; {BY_CACHE}")
     encoder, changed = load_model(
         probe, model, device=options.device, batch_tokens=options.batch_tokens, anyway=options.anyway
     )
@@ -252,8 +250,7 @@ def _of_texts(
     found = scored(
         probe, encoder, examples, by_piece=options.by == "piece", batch_tokens=options.batch_tokens, progress=progress
     )
-    if cut := int(found.truncated.sum()):
-        log.warning("%s of %s texts are longer than the model reads, and were cut.", f"{cut:,}", f"{len(examples):,}")
+    found.say_cut()
     about = {
         **where, **model_columns(encoder.spec, {}), **_columns(probe),
         "representation": probe.vectors["representation"],
