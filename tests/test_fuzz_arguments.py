@@ -117,6 +117,7 @@ CALLS: dict[str, Call] = {
     "new_encoder": Call(("c.json",), {"out": "encoder", "tokenizer": "m"}),
     "probe": Call(PAIR, {**FEW, **QUICK, "folds": 2, "penalties": (1.0,)}),
     "apply": Call(("kept", "train.h5"), QUICK),
+    "recheck": Call(("kept", "dev.h5"), {"before": "train.h5", **QUICK, **CPU}),
     "load_probe": Call(("kept",)),
     "import_probe": Call(("coef.npz", "dev.h5"), {"layer": "1", **QUICK}),
     "monitor": Call(("kept", "a.txt"), CPU),
@@ -183,7 +184,7 @@ CALLS: dict[str, Call] = {
 """By its name how each is called."""
 WITHOUT = {
     *("apply", "load_probe", "monitor", "choices", "convert", "glue_score", "import_activations", "pairs", "places"),
-    *("import_probe", "shift", "structural", "surprisal"),
+    *("import_probe", "recheck", "shift", "structural", "surprisal"),
 }
 """Of these, calls without odd values end in a sentence: the folder of files has nothing for them."""
 ARRAYS = (np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2)

@@ -19,7 +19,7 @@ from probekit.monitors.probe import LABELS, NUMBERS, Probe
 from probekit.probes.kept import Weights
 from probekit.rows.schema import layer_labels
 from probekit.statistics.calibration import BINS
-from probekit.statistics.detection import own_recall, rate_interval, threshold, too_few_above
+from probekit.statistics.detection import area, area_interval, own_recall, rate_interval, threshold, too_few_above
 from probekit.statistics.predictions import Predictions
 
 RATES = (0.01, 0.05, 0.1)
@@ -126,9 +126,11 @@ def _probe(
     temperature = own["temperature"].iloc[0] if "temperature" in own else None
     more = {"temperature": _number(temperature), "reliability": _reliability(proba, gold)}
     if probe.two_classes:
-        more["thresholds"] = [
-            threshold_of(rate, gold, probe.scores(one.logits), found.groups, options) for rate in RATES
-        ]
+        scores = probe.scores(one.logits)
+        more["thresholds"] = [threshold_of(rate, gold, scores, found.groups, options) for rate in RATES]
+        low, high, why = area_interval(gold, scores[None], found.groups, options.level)
+        area_of = {"value": float(area(gold, scores[None])[0]), "ci_low": float(low[0]), "ci_high": float(high[0])}
+        more["auroc"] = {name: _number(value) for name, value in area_of.items()} | {"why": why}
     return Probe(one.weights, {**about, **more})
 
 

@@ -93,6 +93,7 @@ COMMANDS: dict[str, Command] = {
     "results": Command("probekit.cli.results:results", "List results and the files that can be deleted.", KEEP),
     "clean": Command("probekit.cli.results:clean", "Delete files that can be recomputed, after asking.", KEEP),
 }
+COMMANDS["recheck"] = Command("probekit.cli.monitor:recheck", analyses()["recheck"].help, ANALYSE)
 COMMANDS["monitor"] = Command("probekit.cli.monitor:monitor", "Score texts with a kept probe as they come.", ANALYSE)
 COMMANDS["import-probe"] = Command(
     "probekit.cli.monitor:import_probe", "Turn coefficients of scikit-learn into a kept probe.", ANALYSE

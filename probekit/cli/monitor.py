@@ -1,17 +1,17 @@
-"""``probekit monitor``: a line in, a line out; ``probekit import-probe``."""
+"""The commands of kept probes that answer otherwise than with tables alone: lines, an exit status, a folder."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from json import dumps
-from typing import TYPE_CHECKING, Any
+from json import dumps, loads
+from typing import Any
 
-from probekit.cli.made import made, show_tables
+from probekit.analysis import analyses
+from probekit.cli.made import made, show, show_tables
 from probekit.cli.show import saved, say
-
-if TYPE_CHECKING:
-    from probekit.rows import Result
+from probekit.grid import Format
+from probekit.rows import Result
 
 
 @made()
@@ -29,3 +29,23 @@ def monitor(answers: Iterable[Mapping[str, Any]]) -> None:
     for answer in answers:
         say(dumps(answer, ensure_ascii=False))
         sys.stdout.flush()
+
+
+@made()
+def recheck(result: Result, *, format_: Format = Format.TEXT, json: bool = False) -> int:
+    """The answer; exit status 0 for a pass, and 1 for any other answer, an inconclusive one too.
+
+    Parameters
+    ----------
+    format_
+        Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
+    json
+        Print the answer, its sentences and the rows as JSON.
+    """
+    answer = str(result.rows["answer"].iloc[0])
+    if json:
+        rows = loads(result.rows.to_json(orient="records"))
+        say(dumps({"answer": answer, "passed": answer == "pass", "verdict": [*result.verdict], "rows": rows}, indent=2))
+    else:
+        show(analyses()["recheck"], result, format_=format_)
+    return 0 if answer == "pass" else 1

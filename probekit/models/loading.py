@@ -107,6 +107,9 @@ def load_encoder(model: str | Path, *, options: LoadOptions) -> Encoder:
         return encoder
     if options.decoder:
         raise UsageError(f"decoder is for encoder-decoders; {model} is of type {kind!r}.")
+    for name in ("attention", "quantise"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"{name} is for transformers; {model} is of type {kind!r}.")
     if options.tp_plan is not None:
         raise UsageError(f"tp_plan is for transformers; {model} is of type {kind!r}, which fits on one device.")
     if options.device_map is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from probekit.constraint import Checked, Count, Natural, Seed
 from probekit.errors import UsageError
@@ -56,6 +56,14 @@ class LoadOptions(Checked):
         None, "Read these proven sites instead of the residual stream: ``resid_post,attn_out,z``."
     )
     blocks: Sequence[int | str] | str | None = option(None, "The blocks of the sites, from 0: ``0,4-6``; None for all.")
+    attention: Literal["eager", "sdpa"] | None = option(
+        None,
+        "The attention code of transformers, for texts of one length at a time, instead of probekit's own for packed "
+        "texts.",
+    )
+    quantise: Literal["8bit", "4bit"] | None = option(
+        None, "Round the weights of the blocks' linear layers with bitsandbytes, as in training with quantise."
+    )
     last: Natural | None = option(
         None,
         "The last layer that is wanted of a transformer: the weights of later blocks are not read, where that is "
@@ -77,6 +85,8 @@ class LoadOptions(Checked):
             raise UsageError(f"tp_plan is {self.tp_plan!r}; expected auto, the plan of transformers.")
         if self.tp_plan is not None and (self.device_map is not None or self.compile):
             raise UsageError("tp_plan does not go with device_map or compile; leave one out.")
+        if self.attention is not None and self.packing is Packing.PACKED:
+            raise UsageError("packed texts have probekit's own attention code; leave out attention or packing.")
         if self.last is not None and self.sites is not None:
             raise UsageError("last is the number of a layer; of sites, the whole model is read. Leave one out.")
         if self.blocks is not None and self.sites is None:

@@ -36,8 +36,8 @@ class Probe:
     card : mapping
         JSON: ``layer``, ``estimator``, ``penalty``, ``kind``, ``classes``, ``encoder`` (model, tokenizer, precision,
         pooling … of the vectors), ``vectors`` (words, spans, pairs), ``train`` and ``dev`` (task, split, examples,
-        groups, digest), ``metrics`` (with intervals and permuted labels), ``temperature``, ``reliability`` and
-        ``thresholds``; see *Kept probes* in the file formats.
+        groups, digest), ``metrics`` (with intervals and permuted labels), ``temperature``, ``reliability``,
+        ``thresholds`` and ``auroc``; see *Kept probes* in the file formats.
 
     Examples
     --------

@@ -251,6 +251,10 @@ READ = {
     "pairs": {"source", "task", "data_dir", "pooling", "layers", "device", "model_name", "dtype", "revision", "scores",
               "by", "prefix"},
     "apply": {"probe", "data", "split", "data_dir", "model", "layer", "by", "anyway", "device"},
+    "recheck": {
+        "probe", "data", "before", "split", "data_dir", "model", "layer", "dtype", "template",
+        "prefix", "device",
+    },
     "surprisal": {
         "model", "task", "split", "data_dir", "model_name", "prefix", "score", "device", "dtype", "revision",
     },

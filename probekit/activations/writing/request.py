@@ -52,6 +52,7 @@ NOT_ALWAYS = (
     "adapters",
     "doubts",
     "quantised",
+    "attention",
 )
 """Optional keys that determine them, too: the checkpoint, whether it is compiled, the sites that it reads,
 where its numbers were imported from, the adapters on a base and whether it is theirs, how its weights are quantised.

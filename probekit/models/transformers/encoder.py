@@ -492,6 +492,7 @@ def load_layers(model: str | Path, options: LoadOptions) -> HuggingFaceEncoder:
     """
     folder, last = resolve_model(model, options.revision), options.last
     whole = options.random_weights is not None or options.tp_plan is not None or options.decoder
+    whole = whole or options.quantise is not None
     if last is None or whole or adapted(folder) is not None or quantisation(folder):
         return load_transformer(model, options)
     depth = getattr(configuration(folder), "num_hidden_layers", None)
@@ -551,6 +552,8 @@ def load_transformer(model: str | Path, options: LoadOptions, *, blocks: int | N
     refusal = (
         "packing is 'grouped'"
         if packing is Packing.GROUPED
+        else f"attention is {options.attention!r}"
+        if options.attention is not None
         else _pack(encoder, checks, truth, TOLERANCE[dtype], uncompiled() if options.compile else PACKED)
     )
     if not refusal:

@@ -125,7 +125,7 @@ def load_described(
     dtype, weights, on = Dtype(options.dtype), options.random_weights, options.device_map
     net = load_model(
         folder, dtype=dtype, device=where, random_weights=weights, device_map=on, processes=processes,
-        decoder=options.decoder, blocks=blocks,
+        decoder=options.decoder, blocks=blocks, attention=options.attention, quantise=options.quantise,
     )  # fmt: skip
     spec = {
         **({"part": "decoder"} if options.decoder else {}),
@@ -138,6 +138,8 @@ def load_described(
         "dtype": str(dtype),
         "device": where.type,
         "cut_at": options.max_length,
+        **({} if options.attention is None else {"attention": options.attention}),
+        **({} if options.quantise is None else {"quantised": f"bitsandbytes {options.quantise}"}),
         **({} if options.onednn else {"onednn": False}),
         **({} if on is None else {"device_map": on if isinstance(on, str) else "given"}),
         **({"tp_plan": "auto", "tp_size": processes} if processes > 1 else {}),

@@ -1,0 +1,246 @@
+"""The differences between two readings of the same examples, or between new examples and a probe's card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import isnan, nan, sqrt
+from typing import Any
+
+import numpy as np
+
+from probekit.analyses.recheck import RecheckOptions
+from probekit.analyses.recheck.decision import Change
+from probekit.metrics import derive, metric
+from probekit.monitors.probe import Probe
+from probekit.statistics.bootstrap import bounds, estimates, intervals, paired_replicates
+from probekit.statistics.calibration import temperature
+from probekit.statistics.clusters import mean_of_differences
+from probekit.statistics.detection import (
+    area,
+    area_influence,
+    area_interval,
+    own_recall,
+    too_few_above,
+    too_few_of_class,
+)
+from probekit.statistics.predictions import Predictions
+from probekit.statistics.scored import RATES
+
+AREA = "auroc"
+ABOVE, FOUND = "false-positives-at-threshold", "recall-at-threshold"
+"""The shares of negatives and of positives above the card's threshold."""
+Ends = tuple[float, float, float, str]
+"""A number, its interval, and the reason why it has none."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Readings:
+    """What a probe says of n labelled examples.
+
+    Attributes
+    ----------
+    said : Predictions
+        Two fits, read the old way and the new way; or one, read the new way.
+    scores : np.ndarray, optional
+        float64 (fits, n), of two classes the logits, of numbers the numbers.
+    """
+
+    said: Predictions
+    scores: np.ndarray | None
+
+    @property
+    def gold(self) -> np.ndarray:
+        """The labels, (n,)."""
+        return np.asarray(np.atleast_2d(self.said.gold)[0])
+
+
+def changes(probe: Probe, readings: Readings, options: RecheckOptions) -> list[Change]:
+    """All that the answer depends on."""
+    paired = len(readings.said) == 2
+    known = None if readings.scores is None or not probe.two_classes else _threshold(probe, options.rate)
+    found = list((_paired if paired else _beside)(probe, readings, options))
+    if known is not None:
+        found += (_paired_at if paired else _beside_at)(known, readings, options)
+    return found
+
+
+def _threshold(probe: Probe, rate: float) -> Mapping[str, Any] | None:
+    """The card's threshold; None if dev was too small for one. UsageError for a rate that the card does not know."""
+    known = {one["rate"]: one["threshold"] for one in probe.card.get("thresholds", ())}
+    return None if not known or known.get(rate, rate) is None else probe.operating_point(rate)
+
+
+def _paired(probe: Probe, readings: Readings, options: RecheckOptions) -> Iterator[Change]:
+    """The main metric and AUROC."""
+    said, two = readings.said, probe.two_classes and readings.scores is not None
+    name = said.metrics[0]
+    if name != AREA or not two:
+        yield _of_metric(said, name, options, ranking=not two)
+    if two:
+        yield _of_area(readings, options)
+        tail = f"recall-at-fpr-{options.rate:g}"
+        lacking = [too_few_above(readings.gold, one, options.rate, said.groups) for one in readings.scores]  # type: ignore[union-attr]
+        if tail in RATES and not any(lacking):
+            recall = _of_metric(said, tail, options, ranking=True)
+            yield replace(recall, margin=options.recall_margin, needed=False)
+
+
+def _of_metric(said: Predictions, name: str, options: RecheckOptions, *, ranking: bool) -> Change:
+    before, after = (float(x) for x in estimates(metric=name, **said.sample()))
+    how = {"resamples": options.resamples, "seed": options.seed}
+    one, other = paired_replicates(metric=name, **said.sample(), **how)
+    units = said.examples if said.groups is None else len(np.unique(said.groups))
+    [[low, high]] = intervals((one[1] - other[0])[None], level=options.level, units=units)
+    alike = said.predicted if said.log_loss is None else said.log_loss
+    if not high > low:
+        low, high = nan, nan
+    return Change(
+        derive("difference", name), before, after, after - before, low, high, options.margin,
+        better=metric(name).sign, ranking=ranking, same=bool(isnan(low) and (alike[0] == alike[1]).all()),
+        n=said.examples, why="" if high > low else f"no interval of the difference in {name} can be had",
+    )  # fmt: skip
+
+
+def _of_area(readings: Readings, options: RecheckOptions) -> Change:
+    """That of AUROC: DeLong's variance of the difference, with the degrees of freedom of its influences."""
+    y, groups, scores = readings.gold, readings.said.groups, readings.scores
+    assert scores is not None
+    before, after = (float(x) for x in area(y, scores))
+    low, high, same = nan, nan, False
+    if not (why := too_few_of_class(y, groups)):
+        influence = np.subtract(*area_influence(y, scores)[::-1])
+        _, low, high, _ = mean_of_differences(influence - influence.mean(), groups, options.level)
+        same = isnan(low) and not influence.any()
+    change = after - before
+    return Change(
+        derive("difference", AREA), before, after, change, change + low, change + high, options.margin, ranking=True,
+        same=same, n=len(y), why=why,
+    )  # fmt: skip
+
+
+def _paired_at(known: Mapping[str, Any], readings: Readings, options: RecheckOptions) -> Iterator[Change]:
+    """The shares above the card's threshold."""
+    y, said = readings.gold, readings.said
+    assert readings.scores is not None
+    above = (readings.scores > known["threshold"]).astype(np.int64)
+    for name, side, margin, better in _sides(options):
+        part = replace(
+            said.of_rows(y == side), gold=np.ones(int((y == side).sum()), np.int64), predicted=above[:, y == side],
+            log_loss=None, prior_loss=None, probabilities=None, label_names=(), metrics=("accuracy",),
+        )  # fmt: skip
+        change = _of_metric(part, "accuracy", options, ranking=False)
+        yield replace(change, metric=derive("difference", name), margin=margin, better=better)
+    yield replace(_of_rate(known, readings, options), needed=False)
+
+
+def _sides(options: RecheckOptions) -> tuple[tuple[str, int, float, int], ...]:
+    return (ABOVE, 0, options.rate * options.rate_margin, 0), (FOUND, 1, options.recall_margin, 1)
+
+
+def _of_rate(known: Mapping[str, Any], readings: Readings, options: RecheckOptions) -> Change:
+    """The share of negatives above the card's threshold now, beside the rate that the card says."""
+    value, low, high, why = _share(known, readings, 0, options)
+    rate = options.rate
+    return Change(
+        ABOVE, rate, value, value - rate, low - rate, high - rate, rate * options.rate_margin, better=0,
+        n=int((readings.gold == 0).sum()), why=why,
+    )  # fmt: skip
+
+
+def _share(known: Mapping[str, Any], readings: Readings, side: int, options: RecheckOptions) -> Ends:
+    """The share of one class above the card's threshold, read the new way."""
+    mine, groups = readings.gold == side, readings.said.groups
+    assert readings.scores is not None
+    above = (readings.scores[-1][mine] > known["threshold"]).astype(np.int64)
+    if not len(above):
+        return nan, nan, nan, "no example of the class"
+    found = bounds(
+        np.ones(len(above), np.int64), above[None], "accuracy", groups=None if groups is None else groups[mine],
+        resamples=options.resamples, level=options.level, seed=options.seed,
+    )  # fmt: skip
+    return float(found.value[0]), *(float(end) for end in found.ci[0]), str(found.why[0])
+
+
+def _beside(probe: Probe, readings: Readings, options: RecheckOptions) -> Iterator[Change]:
+    """The main metric and AUROC, beside those of the card."""
+    said, two, card = readings.said, probe.two_classes and readings.scores is not None, probe.card
+    name, known = said.metrics[0], {one["metric"]: one for one in card.get("metrics", ())}
+    of_area = known.get(AREA) or card.get(AREA)
+    if name != AREA or not two:
+        how = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
+        found = bounds(metric=name, **said.sample(), **how)
+        now = float(found.value[0]), float(found.ci[0, 0]), float(found.ci[0, 1]), str(found.why[0])
+        yield _from_card(name, known.get(name), now, options.margin, said.examples, ranking=not two or not of_area)
+    if two:
+        y, scores, groups = readings.gold, readings.scores, said.groups
+        assert scores is not None
+        if of_area:
+            low, high, why = area_interval(y, scores, groups, options.level)
+            area_now = float(area(y, scores)[0]), float(low[0]), float(high[0]), why
+            yield _from_card(AREA, of_area, area_now, options.margin, len(y), ranking=True)
+        at = _threshold(probe, options.rate)
+        if at and at.get("recall") is not None and not too_few_above(y, scores[0], options.rate, groups):
+            value, low, high, _ = own_recall(
+                y, scores, options.rate, groups, resamples=options.resamples, level=options.level, seed=options.seed
+            )
+            tail = float(value[0]), float(low[0]), float(high[0]), ""
+            name, margin = f"recall-at-fpr-{options.rate:g}", options.recall_margin
+            yield replace(_from_card(name, _recall(at), tail, margin, len(y), ranking=True), needed=False)
+
+
+def _beside_at(known: Mapping[str, Any], readings: Readings, options: RecheckOptions) -> Iterator[Change]:
+    yield _of_rate(known, readings, options)
+    now, n = _share(known, readings, 1, options), int((readings.gold == 1).sum())
+    yield _from_card(FOUND, _recall(known), now, options.recall_margin, n, ranking=False)
+
+
+def _recall(known: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: known.get(key) for name, key in
+            (("value", "recall"), ("ci_low", "recall_low"), ("ci_high", "recall_high"))}  # fmt: skip
+
+
+def _from_card(
+    name: str, known: Mapping[str, Any] | None, now: Ends, margin: float, n: int, *, ranking: bool
+) -> Change:  # fmt: skip
+    """A difference to a number of the card; its interval is made from both intervals (Zou & Donner 2008)."""
+    keys = ("value", "ci_low", "ci_high")
+    before, its_low, its_high = (nan if (v := (known or {}).get(key)) is None else float(v) for key in keys)
+    value, low, high, why = now
+    change = value - before
+    down = sqrt((value - low) ** 2 + (its_high - before) ** 2)
+    up = sqrt((high - value) ** 2 + (before - its_low) ** 2)
+    why = why or ("the card has no interval of it" if isnan(down) else "")
+    return Change(
+        derive("difference", name), before, value, change, change - down, change + up, margin,
+        better=1 if name == FOUND else metric(name).sign, ranking=ranking, n=n, why=why,
+    )  # fmt: skip
+
+
+def of_scores(probe: Probe, readings: Readings, options: RecheckOptions) -> Iterator[dict[str, Any]]:
+    """Rows of what happened to the scores, the decisions and the temperature, read both ways."""
+    said, scores = readings.said, readings.scores
+    if len(said) == 2:
+        if scores is not None:
+            old, new = scores
+            value, low, high, _ = mean_of_differences(new - old, said.groups, options.level)
+            yield {"metric": "score-shift", "before": old.mean(), "after": new.mean(), "value": value,
+                   "ci_low": low, "ci_high": high}  # fmt: skip
+            spread = old.std(), new.std()
+            ratio = spread[1] / spread[0] if spread[0] else nan
+            yield {"metric": "score-scale", "before": spread[0], "after": spread[1], "value": ratio}
+            flat = not spread[0] or not spread[1]
+            yield {"metric": "score-correlation", "value": nan if flat else float(np.corrcoef(old, new)[0, 1])}
+        if readings.gold.dtype.kind in "iu":
+            other = (said.predicted[0] != said.predicted[1]).astype(np.int64)
+            found = bounds(
+                np.ones(len(other), np.int64), other[None], "accuracy", groups=said.groups,
+                resamples=options.resamples, level=options.level, seed=options.seed,
+            )  # fmt: skip
+            yield {"metric": "changed-decisions", "value": float(found.value[0]), "ci_low": found.ci[0, 0],
+                   "ci_high": found.ci[0, 1]}  # fmt: skip
+    if said.probabilities is not None and said.of_label is None:
+        with np.errstate(divide="ignore"):
+            log_p = np.log(said.probabilities.astype(np.float64))
+        before, after = ([nan] + [float(one) for one in temperature(log_p, readings.gold)])[-2:]
+        yield {"metric": "temperature", "before": before, "after": after, "value": after}

@@ -1,0 +1,97 @@
+"""The answer of a recheck as a sentence, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from probekit.analyses.recheck import with_texts
+from probekit.analyses.recheck.changes import ABOVE, FOUND
+from probekit.analyses.recheck.decision import Answer, Finding
+from probekit.metrics import derive
+from probekit.statistics.predictions import Predictions
+from probekit.view import bracketed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+AT = (ABOVE, FOUND)
+MANY = 100
+"""How many times as many examples nobody will label."""
+
+
+def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
+    """The answer with the differences behind it; what changed; why it is not paired; how far errors move scores."""
+    rows = with_texts(rows)
+    first, known = rows.iloc[0], {row["metric"]: row for row in reversed(rows.to_dict("records"))}
+    differences = rows[rows["finding"] != ""].to_dict("records")
+    yield f"{_answer(first, differences)}; {_at_threshold(known)}{first['n']:,} examples"
+    if first["answer"] == Answer.STALE and (new := known.get("kept-threshold")) is not None:
+        yield _new(new)
+    if first["changed"]:
+        yield f"what changed: {first['changed']}"
+    if first["unpaired"]:
+        yield f"compared with the probe's card, not example by example: {first['unpaired']}"
+    if (error := known.get("extraction-error")) is not None and error["movement"] > 0:
+        share = f", {error['movement_share']:.1g} of their standard deviation"
+        yield f"the {error['check']} moves scores by at most about {error['movement']:.1g}{share}"
+
+
+def _answer(first: Mapping[Any, Any], differences: Sequence[Mapping[str, Any]]) -> str:
+    """The answer, and the differences of metrics that it rests on."""
+    said, shown = first["answer"], [d for d in differences if d["needed"] and not _at(d)]
+    if said == Answer.DEGRADED:
+        shown = [d for d in differences if d["finding"] == Finding.MOVED and not _at(d)]
+    told = ", ".join(map(_difference, shown))
+    if said != Answer.INCONCLUSIVE:
+        return f"{said}: {told}"
+    open_ = [d for d in differences if d["needed"] and d["finding"] == Finding.OPEN]
+    names = ", ".join(_plain(d["metric"]) for d in open_)
+    moved = any(d["finding"] == Finding.MOVED for d in differences)
+    beside = "the threshold does not hold, and whether the ranking does is open" if moved else f"open: {names}"
+    return f"{said}: {beside}; {_needs(first, open_)}; {told}"
+
+
+def _needs(first: Mapping[Any, Any], open_: Sequence[Mapping[str, Any]]) -> str:
+    """About how many more examples would decide, or why nobody can say."""
+    if lacking := [f"{_plain(d['metric'])}: {d['why']}" for d in open_ if d["why"]]:
+        return "; ".join(lacking)
+    if first["more"] > MANY * first["n"]:
+        return "the difference is so near its margin that more examples do not help"
+    return f"needs about {first['more']:,.0f} more examples"
+
+
+def _at(row: Mapping[str, Any]) -> bool:
+    return row["metric"] in AT or row["metric"] in [derive("difference", name) for name in AT]
+
+
+def _plain(name: str) -> str:
+    name = name.removeprefix("difference(").removesuffix(")")
+    return {ABOVE: "false positives at the threshold", FOUND: "recall at the threshold"}.get(name, name)
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    """matthews 0.420 → 0.410, difference -0.010 [-0.020, 0.000] (margin 0.02)."""
+    both = f"{_plain(row['metric'])} {row['before']:.3f} → {row['after']:.3f}"
+    return f"{both}, difference {bracketed(row, '.3f')} (margin {row['margin']:g})"
+
+
+def _at_threshold(known: Mapping[str, Any]) -> str:
+    """The rate of false positives and the recall at the card's threshold, now."""
+    if (rate := known.get(ABOVE)) is None:
+        return "the card has no threshold to check; " if derive("difference", "auroc") in known else ""
+    share = {"value": rate["after"], **{end: rate[end] + rate["before"] for end in ("ci_low", "ci_high")}}
+    said = f"the threshold for {100 * rate['before']:g} % lets {bracketed(share, '.1f', scale=100)} % through"
+    before = known.get(derive("difference", ABOVE))
+    then = f" ({100 * before['before']:.1f} % before)" if before is not None else ""
+    found = known[derive("difference", FOUND)]
+    return f"{said}{then}, recall {found['before']:.3f} → {found['after']:.3f}; "
+
+
+def _new(row: Mapping[str, Any]) -> str:
+    """The new threshold, with what it lets through and finds."""
+    if row["value"] != row["value"]:
+        return f"no new threshold: {row['why']}"
+    ends = {"value": row["rate"], "ci_low": row["rate_low"], "ci_high": row["rate_high"]}
+    recall = bracketed(row, ".3f", ("recall", "recall_low", "recall_high"))
+    return f"a new threshold, {row['value']:.4g}, lets {bracketed(ends, '.1f', scale=100)} % through, recall {recall}"
