@@ -294,6 +294,8 @@ def test_an_edited_card_is_noticed(tmp_path):
     path.write_text(json.dumps(json.loads(kept)))  # other blanks are no other card
     assert load_probe(tmp_path / "kept").card["metrics"] == probe.card["metrics"]
     without = {key: value for key, value in json.loads(kept).items() if key not in ("digest", "weights")}
+    path.write_text(json.dumps(without | {"weights": json.loads(kept)["weights"]}))
+    assert load_probe(tmp_path / "kept").layer == "4"  # a card without a digest is one of before
     path.write_text(json.dumps(without))
     with pytest.raises(DataError, match="probe.json says None"):
         load_probe(tmp_path / "kept")
