@@ -307,7 +307,7 @@ def test_vectors_that_do_not_fit():
         probe.predict(np.ones((2, 5), np.float32))
     with pytest.raises(NonFiniteError):
         probe.predict(np.full((2, D), np.inf, np.float32))
-    with pytest.raises(UsageError, match="thresholds for the rates none"):
+    with pytest.raises(UsageError, match="card has no thresholds"):
         probe.threshold(0.01)
     with pytest.raises(UsageError, match="has no direction"):
         _ = Probe(weights_of(fitted("mlp", 2)[0]), card()).direction
