@@ -62,11 +62,14 @@ def _form(weights: Weights) -> dict[str, Any]:
 
 
 def card_digest(card: Mapping[str, Any]) -> str:
-    """The xxh3 digest (32 hex digits) of a card without its own: JSON in UTF-8, keys sorted, no blanks."""
+    """The xxh3 digest (32 hex digits) of a card without its own: JSON in UTF-8, keys sorted, no blanks.
+
+    ValueError if it contains NaN or infinity, which JSON does not have.
+    """
     import xxhash
 
     rest = {key: value for key, value in card.items() if key != "digest"}
-    text = json.dumps(rest, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(rest, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogatepass"))
 
 
@@ -98,10 +101,11 @@ def read_card(folder: Path) -> dict[str, Any]:
         raise DataError(f"it has {path.stat().st_size:,} bytes; a card of probes has at most {MOST:,}.", file=path)
     with reading(path, "JSON"):
         card = parse_json(path.read_text(encoding="utf-8"), unique=True)
+        found = card_digest(card) if isinstance(card, dict) else ""
     if not isinstance(card, dict) or card.get("format") != FORMAT:
         said = card.get("format") if isinstance(card, dict) else type(card).__name__
         raise DataError(f"wanted the format {FORMAT}, found {said!r:.60}.", file=path)
-    if "digest" in card and card["digest"] != (found := card_digest(card)):
+    if "digest" in card and card["digest"] != found:
         raise DataError(
             f"its content has the digest {found}, and it says {card['digest']!r:.40}: it was edited. To change a card, "
             "take the folder as it was, and save the probe with another card.", file=path,

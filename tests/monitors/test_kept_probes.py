@@ -207,6 +207,7 @@ BAD = {
     "model": ({}, {"encoder": {"model": "\x1b[2Jbert"}}, "model must be a text without control characters"),
     "task": ({}, {"train": {"task": 7}}, "task must be a text"),
     "large numbers": ({}, {"metrics": [{"metric": "accuracy", "value": 10**400}]}, "wanted numbers for value"),
+    "pieces of a mean": ({}, {"form": "monitor", "scores": "rolling:1000000000000"}, "scores is 'rolling"),
     "kind of scores": ({}, {"form": "monitor", "scores": 7}, "scores is '7'"),
     "NaN": ({"4/weight": np.full((1, D), np.nan, np.float32)}, {}, "finite float32"),
     "float64": ({"4/weight": np.ones((1, D))}, {}, "finite float32"),
@@ -266,6 +267,8 @@ CARDS = {
     '{"format": "probekit-probe/1", "format": "probekit-probe/1"}': "the key 'format' occurs twice",
     f'{{"format": {"[" * DEEP}{"]" * DEEP}}}': "nested too deeply",
     f'{{"format": {"9" * 5000}}}': "JSON",
+    '{"format": "probekit-probe/1", "level": NaN}': "JSON",
+    f'{{"format": "probekit-probe/1", "probes": {"[" * 900}{"]" * 900}}}': "probe.json",
     '{"format": "probekit-probe/1", "probes": []}': "a list of probes",
 }
 """Contents of probe.json, and why they are refused."""

@@ -9,6 +9,8 @@ import numpy as np
 from probekit.errors import UsageError
 
 NAMES = ("mean", "last", "max", "ema", "rolling", "cusum")
+MOST = 100_000
+"""The most pieces of a moving mean."""
 EXPECTED = (
     "expected mean, last, max, ema:DECAY (such as ema:0.5), rolling:PIECES (such as rolling:10) or cusum:DRIFT (such "
     "as cusum:1)"
@@ -55,7 +57,7 @@ class Score:
                 return cls(name)
             of = {"ema": ("decay", float), "rolling": ("pieces", int), "cusum": ("drift", float)}[name]
             found = cls(name, **{of[0]: of[1](rest)})
-            if not 0 < found.decay < 1 or found.pieces < 1 or not np.isfinite(found.drift):
+            if not 0 < found.decay < 1 or not 1 <= found.pieces <= MOST or not np.isfinite(found.drift):
                 raise ValueError
         except ValueError:
             raise UsageError(f"scores is {text!r}; {EXPECTED}.") from None
