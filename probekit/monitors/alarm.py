@@ -185,13 +185,12 @@ def load_alarm(path: str | Path) -> Alarm:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         said = found.get("format") if isinstance(found, dict) else type(found).__name__
         raise DataError(f"wanted an alarm of the format {FORMAT}, found {said!r:.60}.", file=path)
-    values: dict[str, Any] = {}
+    values, kinds = dict[str, Any](), dict[str, Any]({"float": int | float, "int": int, "str": str})
     for one in fields(Alarm):
         value = found.get(one.name)
         if one.type == "float" and value is None and one.name != "threshold":
             value = np.nan
-        kind = {"float": int | float, "int": int, "str": str}[str(one.type)]
-        if not isinstance(value, kind) or isinstance(value, bool) or value in (np.inf, -np.inf):
+        if not isinstance(value, kinds[str(one.type)]) or isinstance(value, bool) or value in (np.inf, -np.inf):
             raise DataError(f"{one.name}: wanted {one.type}, found {value!r:.60}.", file=path)
         values[one.name] = value
     try:

@@ -103,19 +103,19 @@ def monitor(
     above = _above(kept, rate, alarm=alarm is not None, harmless=harmless is not None)
     if harmless is None and (rule is not None or save_alarm is not None):
         raise UsageError("rule and save_alarm are for an alarm that harmless texts calibrate; give them with harmless.")
-    if alarm is not None:
-        alarm = alarm if isinstance(alarm, Alarm) else load_alarm(alarm)
-        alarm.check(kept)
+    held = alarm if alarm is None or isinstance(alarm, Alarm) else load_alarm(alarm)
+    if held is not None:
+        held.check(kept)
     if save_alarm is not None:
         ALARM_FILE.check(save_alarm)
     encoder, _ = load_model(kept, model, device=device, anyway=anyway)
     if harmless is not None:
         texts, _ = read_texts(harmless)
-        how = {"rule": rule, "rate": 0.01 if rate is None else rate, "on": harmless.name, "anyway": anyway}
-        alarm = alarm_of(kept, texts, model=encoder, **how)
+        share = 0.01 if rate is None else rate
+        held = alarm_of(kept, texts, rule=rule, rate=share, model=encoder, on=harmless.name, anyway=anyway)
         if save_alarm is not None:
-            alarm.save(save_alarm)
-    return (_answer(kept, encoder, line, i, alarm, above) for i, line in enumerate(_lines(lines), 1) if line.strip())
+            held.save(save_alarm)
+    return (_answer(kept, encoder, line, i, held, above) for i, line in enumerate(_lines(lines), 1) if line.strip())
 
 
 def _above(probe: Probe, rate: float | None, *, alarm: bool, harmless: bool) -> dict[str, Any]:

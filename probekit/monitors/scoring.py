@@ -72,7 +72,8 @@ class Scored:
     def say_cut(self) -> None:
         """Say how many texts the model has not read to their end."""
         if cut := int(self.truncated.sum()):
-            log.warning("%s of %s texts are longer than the model reads, and were cut.", cut, len(self.truncated))
+            of = f"{cut:,} of {len(self.truncated):,}"
+            log.warning("%s texts are longer than the model reads, and were cut.", of)
 
 
 def load_model(

@@ -288,11 +288,11 @@ def _predictions(task: _Sets, found: list[Fitted]) -> Predictions:
     base = {**task.question.about, "seed": task.options.seed, **task.sizes}
     base |= {"penalty_at_edge": False, "decrement": np.nan, "digest": "", "converged": True}
     fits = pd.DataFrame([{**base, **columns} for some, _, _ in found for columns in some])
-    gold = task.by_example(task.y_dev)
+    gold, losses = task.by_example(task.y_dev), [loss for _, loss, _ in found if loss is not None]
     return predictions_of_labels(
         fits, task.dev, task.question.label_names, task.question.metrics,
         np.concatenate([gold[: len(said)] for _, _, said in found]), np.concatenate([said for _, _, said in found]),
-        np.concatenate([loss for _, loss, _ in found]) if task.classes else None,  # type: ignore[misc]
+        np.concatenate(losses) if losses else None,
     )  # fmt: skip
 
 
