@@ -57,7 +57,7 @@ def said(
     for i in range(layers):
         own = x[:, i * d : (i + 1) * d]
         found.append(of_layer(str(i), Data(own[:n], own[n:], sets), None, metric, (), options))
-    rows = make_rows([HEAD | sets.sizes | row for row in layer_rows(found, metric, options)])
+    rows = make_rows([HEAD | sets.sizes | row for row in layer_rows(found, metric, options, found)])
     [text] = sentences(rows, ())
     return text
 
@@ -71,10 +71,15 @@ def named(text: str | None) -> set[tuple[str, int]] | None:
 
 
 def wrongly(rng: np.random.Generator, **how: Any) -> bool | None:
-    """Whether a unit is named that is not one of the planted ones, if there are any."""
+    """Whether a unit is named that is not one of the planted ones."""
     found = named(said(rng, **how))
-    right = {("0", unit) for unit in RIGHT} if how.get("strong") else set()
-    return None if found is None else bool(found - right)
+    return None if found is None else bool(found - {("0", unit) for unit in RIGHT})
+
+
+def beats(rng: np.random.Generator, **how: Any) -> bool | None:
+    """Whether the first units are said to hold more than random ones, without which none is named."""
+    text = said(rng, **how)
+    return None if text is None else "are not shown to hold more than random ones" not in text
 
 
 NOISE = {
@@ -92,5 +97,7 @@ PLANTED = {
     },
 }  # fmt: skip
 for _ranking in ("mean-difference", "weight"):
-    for _name, _how in {**NOISE, **PLANTED}.items():
+    for _name, _how in NOISE.items():
+        case(f"units/{_ranking}, {_name}", "false positives", runs=200)(partial(beats, ranking=_ranking, **_how))
+    for _name, _how in PLANTED.items():
         case(f"units/{_ranking}, {_name}", "false positives", runs=200)(partial(wrongly, ranking=_ranking, **_how))

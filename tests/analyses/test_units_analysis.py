@@ -54,13 +54,13 @@ def test_planted_units_are_named_and_noise_is_not(caches, monkeypatch):
     assert "hold the property" in result.verdict[0]
     assert {3, 17, 31} == set(map(int, result.verdict[0].split("units ")[2].split(" hold")[0].split(", ")))
     planted(monkeypatch, 0.0)
-    noise = probekit.units(*caches["plain"], **QUICK, rankings="weight")
-    assert not of(noise.rows, "unit-score")["named"].astype(bool).any()
+    noise = probekit.units(*caches["plain"], **QUICK, rankings="mean-difference")
+    assert not of(noise.rows, "unit-score", ranking="mean-difference")["named"].astype(bool).any()
     assert "no single units can be named" in noise.verdict[0]
     planted(monkeypatch, 0.35, units=range(D))
-    everywhere = probekit.units(*caches["plain"], **QUICK, rankings="weight")
+    everywhere = probekit.units(*caches["plain"], **QUICK, rankings="mean-difference")
     assert "no single units can be named" in everywhere.verdict[0]
-    assert of(everywhere.rows, "accuracy")["value"].iloc[-1] > 0.7  # the property is there
+    assert of(everywhere.rows, "accuracy", ranking="mean-difference")["value"].iloc[-1] > 0.7  # the property is there
 
 
 def test_rows_say_what_first_random_and_last_units_hold(caches, monkeypatch):
@@ -89,6 +89,17 @@ def test_rows_say_what_first_random_and_last_units_hold(caches, monkeypatch):
     assert len(tables) == 4
     assert "mean-difference" in tables[2]
     assert result.plot().axes[0].get_xlabel() == "Units"
+
+
+def test_p_is_corrected_over_all_models_of_a_task(caches, tiny_model, tmp_path):
+    other = word_caches(tmp_path, tiny_model("bert"), name="random", random_weights=3)
+    few = QUICK | {"layers": (0, 1), "splits": 0, "rankings": "mean-difference"}
+    rows = probekit.units(*caches["plain"], *other, **few).rows
+    assert set(rows["tests"].dropna()) == {4}
+    alone = probekit.units(*caches["plain"], **few).rows
+    mine = rows[rows["checkpoint"] == ""].reset_index(drop=True)
+    assert mine["p"].dropna().tolist() == alone["p"].dropna().tolist()
+    assert (mine["p_adjusted"].dropna().to_numpy() >= alone["p_adjusted"].dropna().to_numpy()).all()
 
 
 def test_a_kept_probe_gives_the_ranking_by_weight(caches, tmp_path):
@@ -122,6 +133,8 @@ def test_words_numbers_and_what_is_refused(caches, monkeypatch):
         probekit.units(*caches["numbers"], **few, rankings="elastic-net")
     with pytest.raises(UsageError, match="auroc needs more than predictions"):
         probekit.units(*caches["plain"], **few, metric="auroc")
+    with pytest.raises(UsageError, match="units reads the vectors themselves; leave out --through"):
+        probekit.units(*caches["plain"], **few, through="sae:folder")
     with pytest.raises(UsageError, match="rankings"):
         probekit.units(*caches["plain"], **few, rankings="variance")
     monkeypatch.setattr(ActivationCache, "layer", lambda self, *_: np.full((len(self.labels), 4), np.nan))

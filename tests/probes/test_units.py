@@ -16,6 +16,7 @@ from probekit.probes.units.rankings import Ranking, Units, by_mass, chosen_c, me
 from probekit.probes.units.stability import halves
 from probekit.probes.units.subsets import Subsets, curves, sizes
 from probekit.statistics.folds import folds
+from probekit.statistics.overlap import rank_biased_overlap
 
 
 def of(x, y, classes, **more):
@@ -94,12 +95,20 @@ def test_units_are_taken_by_the_mass_of_weights():
         new = neurons(weights, share) - before
         before |= new
         order.append(new)
-    found = by_mass(weights).order.tolist()
+    found = by_mass(weights, rng).order.tolist()
     at = 0
     for new in order:  # those that are taken at once may have any order
         assert set(found[at : at + len(new)]) == new
         at += len(new)
     assert at > 10
+
+
+def test_units_without_a_weight_are_in_another_order_for_other_rows():
+    x, y, _ = signal_and_noise(80, 200, 2, signal=0.0)
+    units, half = of(x, y, 2, c=1e-4), np.arange(80) < 40
+    orders = [units.ranked(Ranking.ELASTIC_NET, use).order for use in (half, ~half)]
+    assert (units.ranked(Ranking.ELASTIC_NET, half).order == orders[0]).all()
+    assert rank_biased_overlap(*orders) < 0.3
 
 
 def test_an_elastic_net_finds_what_it_is_told():

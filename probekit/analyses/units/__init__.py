@@ -51,7 +51,9 @@ class UnitsOptions(Checked):
         0.9, "Weight of deep places in the overlap of two rankings: with 0.9, the first ten places have 86 %."
     )
     folds: Annotated[int, Ge(2)] = option(5, "Folds of train that choose the penalty of the probe; groups stay whole.")
-    resamples: ResamplesOrNone = option(1000, "Bootstrap resamples of dev for intervals and p; 0 for neither.")
+    resamples: ResamplesOrNone = option(
+        1000, "Bootstrap resamples of dev for intervals, and permutations of its labels for p; 0 for neither."
+    )
     level: Share = option(0.95, "Coverage of the intervals.")
     seed: Seed = option(0, "Seed of folds, splits, random orders and resamples.")
 
@@ -104,8 +106,8 @@ def units(
           ones (``ci_low``, ``ci_high``: 95 % of the random orders) and "bottom" for the last ones;
         - "difference(METRIC)" of the first units minus random ones, with an interval over the examples of dev; and its
           mean over all numbers of units but the last (``sizes`` of them), with p and ``p_adjusted`` over the rankings
-          and layers of a pair of caches. p is the larger one of two: how many random orders do as well, and how often
-          resampled examples of dev, around no difference, give as much;
+          and layers of all pairs of a task. p is the larger one of two: how many random orders do as well, and how many
+          permutations of dev's labels;
         - "rank-biased-overlap" of the rankings of two halves of train, their mean over splits with its interval; target
           "shuffled" for halves with shuffled labels, "random" for random orders.
 
@@ -226,7 +228,7 @@ ANALYSIS = Analysis(
     help="Rank the units of each layer, and measure what the first ones hold.",
     title="Units",
     reads=Reads.PAIRS,
-    corrected=Corrected.CURVE,
+    corrected=Corrected.TASK,
     judge="probekit.analyses.units.sentences:sentences",
     view="probekit.analyses.units:tables",
     controls={"random": "random units", "bottom": "last units"},

@@ -22,6 +22,8 @@ from probekit.probes.units.subsets import Subsets, curves, sizes
 from probekit.statistics.bootstrap import bounds, estimates, intervals, replicates
 from probekit.statistics.controls import shuffled
 from probekit.statistics.overlap import mean_of_pairs, rank_biased_overlap
+from probekit.statistics.predictions import Predictions
+from probekit.statistics.relabelling import relabelled
 
 if TYPE_CHECKING:
     from probekit.analyses.units import UnitsOptions
@@ -52,6 +54,8 @@ class Held:
         (ks, 2), their intervals, and that of the difference between the first and random units.
     again : np.ndarray
         (ks, resamples), that difference in resamples of dev; NaN for all units.
+    null : np.ndarray
+        (ks, resamples), that difference with permuted labels of dev; NaN for all units.
     halves : np.ndarray
         Int (2 · splits, d), the orders of the halves of train.
     overlap, shuffled : tuple of float
@@ -66,6 +70,7 @@ class Held:
     last_ends: np.ndarray
     gap_ends: np.ndarray
     again: np.ndarray
+    null: np.ndarray
     halves: np.ndarray
     overlap: tuple[float, float, float]
     shuffled: tuple[float, float, float]
@@ -151,7 +156,7 @@ def _ranked(
     return of_units, found
 
 
-PARTS = {"first": 0, "last": 0, "first_ends": 2, "last_ends": 2, "gap_ends": 2, "again": None}
+PARTS = {"first": 0, "last": 0, "first_ends": 2, "last_ends": 2, "gap_ends": 2, "again": None, "null": None}
 """The attributes of :class:`Held` that are measured for all rankings at once, and how many numbers each has for a k."""
 
 
@@ -163,12 +168,12 @@ def _curves(
     d, count, draws = z.shape[1], len(orders), options.draws
     rng = np.random.default_rng([options.seed, 3])
     drawn = rng.permuted(np.tile(np.arange(d), (draws, 1)), axis=1)
-    every = np.concatenate([drawn, np.stack(orders), np.stack(orders)[:, ::-1]])
+    ends = np.concatenate([np.stack(orders), np.stack(orders)[:, ::-1]])
     random = np.full((len(ks), draws), np.nan)
     widths = {part: options.resamples if width is None else width for part, width in PARTS.items()}
     curve = {part: np.full((len(ks), count, width)[: 3 if width else 2], np.nan) for part, width in widths.items()}
     how: dict[str, Any] = {"resamples": options.resamples, "seed": options.seed}
-    for i, predicted in enumerate(curves(subsets, z, every[draws:], ks)):
+    for i, predicted in enumerate(curves(subsets, z, ends, ks)):
         found = bounds(gold, predicted, level=options.level, **how, **sample)
         curve["first"][i], curve["last"][i] = found.value[:count], found.value[count:]
         curve["first_ends"][i], curve["last_ends"][i] = found.ci[:count], found.ci[count:]
@@ -176,10 +181,23 @@ def _curves(
         random[i] = estimates(gold, predicted, **sample)
         if options.resamples:
             firsts = np.stack([subsets.predictions(z, order[: ks[i]]) for order in orders])
-            again = replicates(gold, np.concatenate([predicted, firsts]), **how, **sample)
-            curve["again"][i] = again[draws:] - np.nanmean(again[:draws], axis=0)
+            every = np.concatenate([predicted, firsts])
+            again, null = replicates(gold, every, **how, **sample), _relabelled(gold, every, sample, options)
+            for part, values in (("again", again), ("null", null)):
+                curve[part][i] = values[draws:] - np.nanmean(values[:draws], axis=0)
             curve["gap_ends"][i] = intervals(curve["again"][i], level=options.level)
     return random, curve
+
+
+def _relabelled(gold: np.ndarray, predicted: np.ndarray, sample: dict[str, Any], options: UnitsOptions) -> np.ndarray:
+    """The metric of predictions (F, n) with permuted labels of dev, (F, resamples)."""
+    import pandas as pd
+
+    more = {name: value for name, value in sample.items() if name != "metric"}
+    fits, ids = pd.DataFrame({"target": ["random"] * len(predicted)}), np.arange(len(gold)).astype(str)
+    evaluated = Predictions(fits, ids, gold, predicted, (sample["metric"],), **more)
+    of_fits = range(len(predicted))
+    return relabelled(evaluated, of_fits, sample["metric"], draws=options.resamples, seed=options.seed)[1]
 
 
 def _halves(

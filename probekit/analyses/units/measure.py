@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.analyses.apply.measure import changed_vectors
+from probekit.analyses.features import without_dictionary
 from probekit.analyses.matching import check_finite
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair
@@ -42,12 +43,32 @@ def measure(
     caches: Pairs, probe: str | Path | None, vectors: VectorOptions, options: UnitsOptions, progress: Progress
 ) -> Result:
     """The rows of :func:`probekit.units`."""
+    without_dictionary(vectors, "units")
     kept = {} if probe is None else _linear(load_probes(probe))
-    records: list[dict[str, Any]] = []
     with caches:
-        for i, (train, dev) in enumerate(caches.opened()):
-            records += _of_pair(train, dev, kept, vectors, options, part_of(progress, i, caches.count))
+        pairs = [
+            _of_pair(train, dev, kept, vectors, options, part_of(progress, i, caches.count))
+            for i, (train, dev) in enumerate(caches.opened())
+        ]
+    records: list[dict[str, Any]] = []
+    for one in pairs:
+        family = [layer for other in pairs if other.data == one.data for layer in other.layers]
+        records += [one.head | row for row in layer_rows(one.layers, one.metric, options, family)]
     return Result(make_rows(records), reads=tuple(caches.reads))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The layers of a pair of caches, the columns that their rows share, and the metric."""
+
+    head: dict[str, Any]
+    layers: list[Layer]
+    metric: str
+
+    @property
+    def data(self) -> tuple[str, str, str]:
+        """What the layers of several models must share so that p is corrected over all of them."""
+        return self.head["task"], self.head["split"], self.metric
 
 
 def _linear(probes: tuple[Probe, ...]) -> dict[str, Probe]:
@@ -63,7 +84,7 @@ def _of_pair(
     vectors: VectorOptions,
     options: UnitsOptions,
     progress: Progress,
-) -> list[dict[str, Any]]:
+) -> _Pair:
     check_one_label(train.spec["task"], train.spec["kind"])
     name = _metric(train.spec, options)
     check_pair(train, dev, vectors.layers, (name,), any_split=False)
@@ -85,7 +106,7 @@ def _of_pair(
     progress("layers", len(found), len(found))
     head = {"analysis": "units", **columns_of(dev, of_train.representation), **of_dev.group_columns}
     head |= {"seed": options.seed, **sets.sizes}
-    return [head | row for row in layer_rows(found, name, options)]
+    return _Pair(head, found, name)
 
 
 def _metric(spec: Mapping[str, Any], options: UnitsOptions) -> str:
@@ -116,13 +137,15 @@ def _vectors(name: str, cache: ActivationCache, of: LayerVectors, rows: np.ndarr
     return (x,)
 
 
-def layer_rows(found: Sequence[Layer], name: str, options: UnitsOptions) -> Iterator[dict[str, Any]]:
-    """The rows of all layers of a pair of caches; p is corrected over their rankings."""
-    judgement = _judged(found, metric(name).sign) if options.draws and options.resamples else {}
+def layer_rows(
+    found: Sequence[Layer], name: str, options: UnitsOptions, family: Sequence[Layer]
+) -> Iterator[dict[str, Any]]:
+    """The rows of the layers of a pair of caches; p is corrected over the rankings of all layers of ``family``."""
+    judgement = _judged(family, metric(name).sign) if options.draws and options.resamples else {}
     for layer in found:
         for by, held in layer.held.items():
             about = {"layer_name": layer.name, "estimator": by}
-            own = judgement.get((layer.name, by), {})
+            own = judgement.get((id(layer), by), {})
             yield from (about | row for row in _curve(layer, held, name, options))
             if options.draws:
                 yield about | _over_sizes(layer, held, name, options) | own
@@ -131,23 +154,24 @@ def layer_rows(found: Sequence[Layer], name: str, options: UnitsOptions) -> Iter
             yield from (about | row for row in _units(layer, held, name, options, shown=shown))
 
 
-def _judged(found: Sequence[Layer], sign: int) -> dict[tuple[str, str], dict[str, Any]]:
+def _judged(family: Sequence[Layer], sign: int) -> dict[tuple[int, str], dict[str, Any]]:
     """p of the mean difference between first and random units over all numbers of units, for each layer and ranking.
 
-    Two things could make first units look better: the units that happened to be drawn at random, and the examples that
-    happened to be in dev. p is the larger one of two tests: how many random orders do as well as the ranking, and how
-    often resampled examples, around no difference, give as much. Each is corrected by its largest standardised value.
+    Two things could make first units look better: the units that happened to be drawn at random, and the labels that
+    dev's examples happened to have. p is the larger one of two tests: how many random orders do as well as the ranking,
+    and how many permutations of dev's labels. Each is corrected by its largest standardised value. Under noise random
+    orders do not suffice: probes on few random units predict one class, and vary less than those on first units.
     """
-    tests = [(layer, by) for layer in found for by in layer.held]
-    of_orders, of_examples = [], []
+    tests = [(layer, by) for layer in family for by in layer.held]
+    of_orders, of_labels = [], []
     for layer, by in tests:
         held, random = layer.held[by], layer.random[:-1].mean(0)
         gap = held.first[:-1].mean() - random.mean()
         of_orders.append(np.append(held.first[:-1].mean(), random))
-        of_examples.append(np.append(gap, held.again[:-1].mean(0) - gap))
-    chances = [judged(sign * np.stack(null, axis=1)[:, :, None]) for null in (of_orders, of_examples)]
+        of_labels.append(np.append(gap, held.null[:-1].mean(0)))
+    chances = [judged(sign * np.stack(null, axis=1)[:, :, None]) for null in (of_orders, of_labels)]
     return {
-        (layer.name, by): {name: max(getattr(one, name)[at, 0] for one in chances) for name in ("p", "p_adjusted")}
+        (id(layer), by): {name: max(getattr(one, name)[at, 0] for one in chances) for name in ("p", "p_adjusted")}
         | {"tests": len(tests)}
         for at, (layer, by) in enumerate(tests)
     }

@@ -16,6 +16,7 @@ means is that of a class and all others, the largest one counts, and weights cou
 from __future__ import annotations
 
 import warnings
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -117,7 +118,9 @@ class Units:
             score = self.information(x, codes.astype(np.int64))
             return Ranked(score, np.argsort(-score, kind="stable"))
         if by is Ranking.ELASTIC_NET:
-            return by_mass(np.abs(elastic_net(standardised(x), own, self.c, seed=p.seed).coef_))
+            return by_mass(
+                np.abs(elastic_net(standardised(x), own, self.c, seed=p.seed).coef_), _generator(p.seed, use)
+            )
         if by is Ranking.K_SPARSE:
             return _kept_longest(x, own, p.classes)
         return Ranked.of(mean_differences(x, own, p.classes, scaled=by is Ranking.MEAN_DIFFERENCE))
@@ -201,16 +204,24 @@ def chosen_c(x: np.ndarray, y: np.ndarray, held: np.ndarray, *, seed: int = 0) -
     return CS[int(np.argmax(right))]
 
 
-def by_mass(weights: np.ndarray) -> Ranked:
+def _generator(seed: int, use: np.ndarray) -> np.random.Generator:
+    """Random numbers of their own for each choice of rows."""
+    return np.random.default_rng([seed, zlib.crc32(use.tobytes())])
+
+
+def by_mass(weights: np.ndarray, rng: np.random.Generator) -> Ranked:
     """By the share of a class's weights at which a unit is taken: 1, 2 … percent of the mass of each class.
 
     A class takes its units from the largest weight on, until they hold the share; a unit counts when the first class
-    takes it. Units that are taken at once are in the order of their own share.
+    takes it. Units that are taken at once are in the order of their own share, those without a weight in random order:
+    another one in each half of the data, so that halves do not agree on units that none of them takes.
 
     Parameters
     ----------
     weights : np.ndarray
         float64 (lines, d), absolute values.
+    rng : np.random.Generator
+        Of the random order.
     """
     total = weights.sum(1, keepdims=True)
     share = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
@@ -219,4 +230,4 @@ def by_mass(weights: np.ndarray) -> Ranked:
     before = np.empty_like(share)
     np.put_along_axis(before, order, ordered.cumsum(1) - ordered, 1)
     entry = np.where(share > 0, before, 1.0).min(0).clip(0, 1)
-    return Ranked(1 - entry, np.lexsort((-share.max(0), entry)))
+    return Ranked(1 - entry, np.lexsort((rng.random(len(entry)), -share.max(0), entry)))
