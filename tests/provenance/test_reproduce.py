@@ -301,7 +301,7 @@ def test_no_argument_that_might_write_is_overlooked(name):
         if {"str", "Path", "Any"} & set(re.findall(r"\w+", inspect.formatannotation(declared.get(key, "Any"))))
     }  # fmt: skip
     assert set(READS.get(name, ())) <= READ[name]
-    assert takes - READ[name] - {"progress", "watcher", *DROPPED} == set(outputs(name))
+    assert takes - READ[name] - {"progress", "watcher", "through", *DROPPED} == set(outputs(name))
 
 
 def test_cards_that_are_none(tmp_path):
