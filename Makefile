@@ -56,7 +56,7 @@ figures/demo/layers.parquet: | $(VENV)/.demo
 	$(MAKE) demo
 
 # two processes, the longest notebooks first; CI runs only 01
-NOTEBOOKS ?= 03 09 07 05 04 02 06 01
+NOTEBOOKS ?= 03 09 07 05 04 08 02 06 01
 notebooks: figures/demo/layers.parquet $(VENV)/.dev
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 -n 2 \
 		$(foreach n,$(NOTEBOOKS),$(wildcard notebooks/$(n)_*.ipynb))

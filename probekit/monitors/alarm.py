@@ -119,10 +119,10 @@ class Alarm:
                 f"most texts are shorter than the {Score.parse(rule).pieces} pieces of {rule}; take fewer."
             )
         tied = of_texts == at
-        if (equal := int(tied.sum()) if groups is None else len(np.unique(groups[tied]))) > 1:
+        if (equal := int(tied.sum()) if groups is None else len(np.unique(groups[tied]))) > above + 1:
             raise UsageError(
                 f"{equal} of {len(length)} texts have the score {at:g} of the threshold under {rule}, so the share "
-                f"above it is not near {rate:g}; take another rule, such as max, or another rate."
+                f"above it is not near {rate:g}; take another rule, or another rate."
             )
         low, high = rate_interval(of_texts, above, groups, level)
         of = ("", "") if probe is None else (probe.layer, probe.digest)

@@ -190,6 +190,8 @@ def test_what_the_watch_has_not_seen_is_refused(model):
         model(input_ids=torch.arange(2)[None], past_key_values=kept, use_cache=True)
     with pytest.raises(UsageError, match="38 of 40 texts have the score 0 of the threshold"):
         Alarm.calibrated(np.r_[5.0, 6.0, np.zeros(38)], np.ones(40, int), rule="cusum:1", rate=0.1)
+    few = Alarm.calibrated(np.r_[np.arange(35.0), 36, 36, 37, 38, 39], np.ones(40, int), rule="max", rate=0.1)
+    assert few.threshold == 36  # two texts there, three above it
 
 
 def test_pieces_after_the_end_are_padding(model):
