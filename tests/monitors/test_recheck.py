@@ -16,6 +16,7 @@ from probekit.analyses.recheck.decision import Answer, Change, Finding, answer, 
 from probekit.analyses.recheck.sentences import sentences
 from probekit.cli import main
 from probekit.errors import ModelError, UsageError
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
 QUICK = {"resamples": 200, "device": "cpu"}
 N, COPIES = 1200, 6
@@ -177,12 +178,36 @@ def test_without_the_old_reading(here):
     assert "not example by example: nothing changed but the data" in " ".join(result.verdict)
     assert only(result, "difference(auroc)")["value"] == pytest.approx(0, abs=1e-6)
     gone = probekit.recheck(kept, folder / "words.toml", model=models["lost"], **QUICK)
-    assert "the probe's own model cannot be had" in gone.rows["unpaired"].iloc[0]
+    assert "the probe's own model, 'old.txt', cannot be had" in gone.rows["unpaired"].iloc[0]
     assert gone.rows["answer"].iloc[0] == "degraded"
     with pytest.raises(ModelError, match="Give its folder with --model"):
         probekit.recheck(kept, folder / "words.toml", **QUICK)
     with pytest.raises(UsageError, match="was evaluated on 'words'"):
         probekit.recheck(kept, model=models["lost"], **QUICK)
+
+
+def test_numbers_and_three_classes(here, tmp_path):
+    """Without a threshold, the main metric decides."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(500, 4))
+    old, lost = (vectors(tmp_path / f"{i}.txt", part) for i, part in enumerate((x, 0.1 * x + rng.normal(size=x.shape))))
+    tasks = (
+        ("numbers", TaskKind.REGRESSION, x[:, 0] + 0.3 * rng.normal(size=500), (), ("pearson",)),
+        ("three", TaskKind.CLASSIFICATION, x[:, :3].argmax(1), ("a", "b", "c"), ("accuracy",)),
+    )
+    for name, kind, y, names, metrics in tasks:
+        examples = [Example(str(i), f"w{i}", of.item()) for i, of in enumerate(y)]
+        splits = {"train": Split("train", tuple(examples[:250])), "dev": Split("dev", tuple(examples[250:]))}
+        task = Task(name, kind, splits, names, metrics)
+        made = [probekit.cache_activations(old, task, s, out=tmp_path / f"{name}.{s}.h5") for s in splits]
+        probe = probekit.probe(*made, controls=0, resamples=0, groups="none", penalties=(0.01,)).probe(0)
+        result = probekit.recheck(probe, task, model=lost, before=made[1], resamples=200)
+        assert result.rows["answer"].iloc[0] == "degraded"
+        assert only(result, f"difference({metrics[0]})")["ci_high"] < -0.02
+        assert not result.rows["metric"].str.contains("threshold|auroc").any()
+        alike = probekit.recheck(probe, task, model=old, before=made[1], resamples=200)
+        assert alike.rows["answer"].iloc[0] == "pass"
+        assert only(alike, f"difference({metrics[0]})")["value"] == 0
 
 
 def change(low, high, **how):

@@ -21,6 +21,7 @@ from probekit.models.options import LoadOptions
 from probekit.monitors.probe import Probe
 from probekit.monitors.scoring import load_model
 from probekit.monitors.scoring import said as told
+from probekit.notes import logger
 from probekit.recipe import Read
 from probekit.rows.schema import FINAL, RESIDUAL
 from probekit.runtime import Progress
@@ -29,6 +30,7 @@ from probekit.tasks.chat import as_chat
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
+log = logger(__name__)
 OF_MODEL = ("dtype", "attention", "quantise")
 """Options that change how the model computes."""
 NEW = (*OF_MODEL, "template", "prefix", "limit", "certify")
@@ -152,13 +154,15 @@ def _new_model(probe: Probe, old: Any, new: Any, options: RecheckOptions) -> Enc
 
 def _own_model(probe: Probe, names: Iterable[Any], options: RecheckOptions) -> tuple[Encoder | None, str]:
     """The model of the card, under the first of these names that has it; else the reason why there is none."""
-    why = ""
     for name in names:
         try:
             return load_model(probe, name, device=options.device, batch_tokens=options.batch_tokens)[0], ""
         except (ModelError, UsageError) as error:
-            why = why or f"the probe's own model cannot be had ({str(error).partition(': ')[2] or error})"
-    return None, why
+            log.info("the probe's own model is not %s: %s", name or "that of its card", error)
+    return (
+        None,
+        f"the probe's own model, {probe.card['encoder'].get('model')!r}, cannot be had; --before names its folder",
+    )
 
 
 def _alike(own: Encoder, other: Encoder) -> bool:

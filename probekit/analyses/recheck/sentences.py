@@ -32,9 +32,13 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         yield f"what changed: {first['changed']}"
     if first["unpaired"]:
         yield f"compared with the probe's card, not example by example: {first['unpaired']}"
-    if (error := known.get("extraction-error")) is not None and error["movement"] > 0:
-        share = f", {error['movement_share']:.1g} of their standard deviation"
-        yield f"the {error['check']} moves scores by at most about {error['movement']:.1g}{share}"
+    if (shift := known.get("score-shift")) is not None:
+        yield _scores(shift, known)
+    errors = rows[(rows["metric"] == "extraction-error") & (rows["movement"] > 0)]
+    if len(errors):
+        worst = errors.loc[errors["movement"].idxmax()]
+        share = f"{worst['movement_share']:.1g} of their standard deviation"
+        yield f"extraction ({worst['check']}) moves scores by at most about {worst['movement']:.1g}, {share}"
 
 
 def _answer(first: Mapping[Any, Any], differences: Sequence[Mapping[str, Any]]) -> str:
@@ -57,7 +61,7 @@ def _needs(first: Mapping[Any, Any], open_: Sequence[Mapping[str, Any]]) -> str:
     if lacking := [f"{_plain(d['metric'])}: {d['why']}" for d in open_ if d["why"]]:
         return "; ".join(lacking)
     if first["more"] > MANY * first["n"]:
-        return "the difference is so near its margin that more examples do not help"
+        return f"needs more than {MANY} times as many examples"
     return f"needs about {first['more']:,.0f} more examples"
 
 
@@ -86,6 +90,14 @@ def _at_threshold(known: Mapping[str, Any]) -> str:
     then = f" ({100 * before['before']:.1f} % before)" if before is not None else ""
     found = known[derive("difference", FOUND)]
     return f"{said}{then}, recall {found['before']:.3f} → {found['after']:.3f}; "
+
+
+def _scores(shift: Mapping[Any, Any], known: Mapping[str, Any]) -> str:
+    """How the scores moved."""
+    scale, alike = known["score-scale"]["value"], known["score-correlation"]["value"]
+    said = f"scores moved by {bracketed(shift, '.3f')}, scale {scale:.3f}, correlation {alike:.3f}"
+    decisions = known.get("changed-decisions")
+    return said + ("" if decisions is None else f"; {100 * decisions['value']:.1f} % of the decisions changed")
 
 
 def _new(row: Mapping[str, Any]) -> str:
