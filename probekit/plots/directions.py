@@ -158,6 +158,12 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
         yield f"{listed(note[:1].upper() + note[1:] for note in noted)}."
 
 
+def both_ways(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of both ways together as a curve for each of what was done before; rows of one way stay."""
+    both = rows[(rows["way"] == "both") & (rows["target"] == "gold")]
+    return both.assign(method=both["after"]) if len(both) else rows
+
+
 FIGURE = FigureKind(
     head="Probes of one model on the layers of another.",
     draw=direction_panels,

@@ -146,7 +146,7 @@ def test_tests_are_of_both_ways_and_corrected_over_layers(caches: dict[str, tupl
     assert (few["fitted_layer"] == few["layer"].astype(str)).all()
     assert UNRELATED not in set(few["target"])
     silent = probekit.directions(*caches["one"], *caches["other"], **{**QUICK, "resamples": 0})
-    assert "directions were not tested (resamples = 0)" in silent.verdict[0]
+    assert "and back were not tested (resamples = 0)" in silent.verdict[0]
 
 
 def test_command_table_and_figures(caches: dict[str, tuple[Path, ...]], tmp_path: Path, call: Any) -> None:

@@ -8,7 +8,9 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from probekit.errors import UsageError
+from probekit.plots.curves import plot_rows
 from probekit.plots.directions import caption, direction_panels
+from probekit.plots.layers import curve_rows
 from probekit.plots.look import Look
 from probekit.plots.options import PlotOptions
 from probekit.rows import make_rows
@@ -55,6 +57,12 @@ def test_lines_are_what_was_done_before_in_a_panel_for_each_way() -> None:
     assert curve.get_ydata().tolist() == pytest.approx([0.8 + 0.1 * i / 3 - 0.2 * (i + 1) / 3 for i in range(3)])
 
 
+def test_layers_draws_both_ways_together() -> None:
+    points = curve_rows(make_rows(records()))
+    assert points["label"].unique().tolist() == [f"m, {after}" for after in LOST]
+    assert set(points["way"]) == {"both"}
+
+
 def test_a_matrix_has_the_layer_of_the_probe_on_its_lines() -> None:
     figure = direction_panels(make_rows(records()), matrix="mapped")
     FigureCanvasAgg(figure)
@@ -76,8 +84,6 @@ def test_a_matrix_has_the_layer_of_the_probe_on_its_lines() -> None:
 
 def test_the_caption_says_what_the_lines_are_and_how_far_halves_are_apart() -> None:
     rows = make_rows(records())
-    from probekit.plots.curves import plot_rows
-
     words = " ".join(caption(plot_rows(rows), PlotOptions(metric="direction-angle"), Look()))
     assert (
         "native probes of two halves of train are 30 to 30 degrees apart, 95 % of random directions more than 85"

@@ -179,6 +179,8 @@ ANALYSIS = Analysis(
     corrected=Corrected.CURVE,
     judge="probekit.analyses.directions.sentences:sentences",
     view="probekit.analyses.directions:VIEW",
+    layered=True,
+    curves="probekit.plots.directions:both_ways",
     place=65,
 )
 VIEW = View(_cells, title=_title, lined=_both_ways)

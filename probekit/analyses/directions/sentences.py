@@ -14,6 +14,7 @@ from probekit.analyses.verdict.representations import prefixed
 from probekit.analyses.verdict.words import ALPHA, layers, number
 from probekit.display import shown_label
 from probekit.metrics import metric as metric_called
+from probekit.rows.schema import called
 from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -35,11 +36,12 @@ class Found(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A difference in favour of the first: its size, its largest size, and its corrected p."""
+    """A difference in favour of the first, its interval for all layers together, and its corrected p."""
 
-    value: float
-    most: float
-    p: float
+    value: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
+    p: float = np.nan
 
     @property
     def shown(self) -> bool:
@@ -57,7 +59,7 @@ class Layer:
     margin: float
 
     def lost(self, after: str) -> Change:
-        return self.changes.get(("native", after), Change(np.nan, np.nan, np.nan))
+        return self.changes.get(("native", after), Change())
 
     def gained(self, after: str, over: str) -> bool:
         one = self.changes.get((after, over))
@@ -68,12 +70,12 @@ class Layer:
         """What the tests show; each step needs one of its own."""
         if not self.read:
             return Found.NOTHING
-        if self.lost("as is").most <= self.margin:
+        if self.lost("as is").high <= self.margin:
             return Found.KEPT
         if not self.lost("as is").shown:
             return Found.OPEN
         stretched = self.gained("rescaled", "as is")
-        if stretched and self.lost("rescaled").most <= self.margin:
+        if stretched and self.lost("rescaled").high <= self.margin:
             return Found.RESCALED
         if not self.lost("rescaled").shown:
             return Found.OPEN
@@ -91,13 +93,16 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         return
     both = rows[(rows["way"] == "both") & (rows["target"] == "gold")]
     for part, prefix in prefixed(both):
-        found = list(layers_of(part))
+        head, found = part.iloc[0], list(layers_of(part))
+        pooled = f", {head['representation']}"
+        names = [shown_label(str(name).removesuffix(pooled)) for name in (head["against_model"], called(head))]
+        several = f"{prefix.partition(',')[0]}, " if prefix.startswith("the last of") else ""
+        between = f"{several}probes of {names[0]} on {names[1]} and back"
         if not found:
-            yield f"{prefix}directions were not tested (resamples = 0)"
+            yield f"{between} were not tested (resamples = 0)"
             continue
-        reference = shown_label(str(part["against_model"].iloc[0]))
         said = [_said(kind, list(some)) for kind, some in groupby(found, lambda layer: layer.found)]
-        yield f"{prefix}probes of {reference} on this model and back: {'; '.join(said)}"
+        yield f"{between}: {'; '.join(said)}"
 
 
 def layers_of(rows: pd.DataFrame) -> Iterator[Layer]:
@@ -111,9 +116,8 @@ def layers_of(rows: pd.DataFrame) -> Iterator[Layer]:
         native = part[(part["metric"] == metric) & (part["after"] == "native")].iloc[0]
         changes = {}
         for row in tested.to_dict("records"):
-            ends = [sign * row["joint_low"], sign * row["joint_high"]]
-            most = max(ends) if np.isfinite(ends).all() else np.inf
-            changes[row["after"], row["against"]] = Change(sign * row["value"], most, row["p_adjusted"])
+            low, high = sorted(sign * row[end] for end in ("joint_low", "joint_high"))
+            changes[row["after"], row["against"]] = Change(sign * row["value"], low, high, row["p_adjusted"])
         yield Layer(
             str(name),
             float(native["value"]),
@@ -126,41 +130,45 @@ def layers_of(rows: pd.DataFrame) -> Iterator[Layer]:
 def _said(found: Found, some: Sequence[Layer]) -> str:
     """The clause on neighbouring layers of which the same is found."""
     of = layers([layer.name for layer in some])
-    loss = {after: _sizes([layer.lost(after).value for layer in some]) for after in ("as is", "rescaled", "mapped")}
+    as_is, rescaled, mapped = (_lost(some, after) for after in ("as is", "rescaled", "mapped"))
+    left = f"{as_is} as is, {rescaled} after rescaling" + f", {mapped} after an orthogonal map" * bool(mapped)
     if found is Found.NOTHING:
         return f"{of}: cannot tell, the native probes are not shown to beat permuted labels"
     if found is Found.KEPT:
-        return f"{of}: direction kept, transfer loses {loss['as is']} (at most {_most(some, 'as is')})"
+        return f"{of}: direction kept, transfer loses {as_is}"
     if found is Found.RESCALED:
-        return (
-            f"{of}: only rescaled, transfer loses {loss['as is']} as is, {loss['rescaled']} after rescaling "
-            f"(at most {_most(some, 'rescaled')})"
-        )
-    back = {after: _sizes([one.lost("as is").value - one.lost(after).value for one in some]) for after in loss}
+        return f"{of}: only rescaled, transfer loses {as_is} as is, {rescaled} after rescaling"
     if found is Found.PARTLY_RESCALED:
-        stays = f"an orthogonal map is not shown to bring more ({loss['mapped']} lost)" * (loss["mapped"] != "nan")
-        brings = f"rescaling brings {back['rescaled']} of {loss['as is']} back"
-        return "; ".join(filter(None, (f"{of}: {found}, {brings}", stays)))
+        brings = f"rescaling brings {_back(some, 'rescaled')} of {_sizes(some, 'as is')} back"
+        return f"{of}: {found}, {brings} (transfer loses {left})"
     if found in (Found.MOVED, Found.PARTLY_MOVED):
-        stays = f", {loss['mapped']} stays lost" if found is Found.PARTLY_MOVED else ""
-        brings = f"an orthogonal map brings {back['mapped']} of {loss['as is']} back, rescaling {back['rescaled']}"
-        return f"{of}: {found}, {brings}{stays}"
-    every = f"transfer loses {loss['as is']} as is, {loss['rescaled']} after rescaling"
-    mapped = "" if loss["mapped"] == "nan" else f", {loss['mapped']} after an orthogonal map"
+        brings = f"an orthogonal map brings {_back(some, 'mapped')} of {_sizes(some, 'as is')} back"
+        return f"{of}: {found}, {brings}, rescaling {_back(some, 'rescaled')} (transfer loses {left})"
     if found is Found.LOST:
-        return f"{of}: lost, {every}{mapped}; neither is shown to bring any of it back"
+        return f"{of}: lost, transfer loses {left}; neither is shown to bring any of it back"
     if not any(layer.lost("as is").shown for layer in some):
-        possible = f"but one of up to {_most(some, 'as is')} is possible"
-        return f"{of}: cannot tell, no loss is shown ({loss['as is']}), {possible}"
-    return f"{of}: cannot tell what happened, {every}{mapped}"
+        return f"{of}: cannot tell, no loss is shown, but one above the margin is possible ({as_is})"
+    return f"{of}: cannot tell what happened, transfer loses {left}"
 
 
-def _sizes(values: Sequence[float]) -> str:
+def _lost(some: Sequence[Layer], after: str) -> str:
+    """The loss with the interval for all layers together; of several layers, both are ranges; "" if not measured."""
+    low, high = (f([getattr(layer.lost(after), end) for layer in some]) for f, end in ((min, "low"), (max, "high")))
+    if np.isnan(some[0].lost(after).value):
+        return ""
+    return _sizes(some, after) + (f" [{number(low)}, {number(high)}]" if np.isfinite([low, high]).all() else "")
+
+
+def _sizes(some: Sequence[Layer], after: str) -> str:
+    return _range([layer.lost(after).value for layer in some])
+
+
+def _back(some: Sequence[Layer], after: str) -> str:
+    """How much of the loss something brings back."""
+    return _range([layer.lost("as is").value - layer.lost(after).value for layer in some])
+
+
+def _range(values: Sequence[float]) -> str:
     """One number, or the range of several: ".012" or ".003 to .020"."""
     low, high = number(min(values)), number(max(values))
     return low if low == high else f"{low} to {high}"
-
-
-def _most(some: Sequence[Layer], after: str) -> str:
-    """The largest loss that the intervals of all layers together leave possible."""
-    return number(max(layer.lost(after).most for layer in some))
