@@ -183,35 +183,6 @@ def halves(y: np.ndarray, groups: np.ndarray | None, seed: int, *, classes: bool
     return folds(y, 2, groups=groups, seed=seed, stratify=classes)
 
 
-@dataclass(frozen=True, slots=True)
-class Angles:
-    """Angles between directions, in degrees.
-
-    Attributes
-    ----------
-    whole : float
-        Between the probe of the one model after a map, and the native probe of the other.
-    across, within : float
-        Means between probes of disjoint halves of train: of one half after the map and the other half natively, and of
-        both halves natively, which is what the choice of examples alone does.
-    """
-
-    whole: float
-    across: float
-    within: float
-
-
-def angles(one: Fit, other: Fit, of: Map) -> Angles:
-    """The angles between the direction of ``one`` in the space of ``other``, after a map, and the native one."""
-
-    def between(a: Weights, b: Weights) -> float:
-        return angle(of.direction(a.arrays["weight"].astype(np.float64)), b.arrays["weight"])
-
-    crossed = [between(one.halves[k], other.halves[1 - k]) for k in (0, 1)]
-    own = [angle(side.halves[0].arrays["weight"], side.halves[1].arrays["weight"]) for side in (one, other)]
-    return Angles(between(one.weights, other.weights), float(np.mean(crossed)), float(np.mean(own)))
-
-
 def angle(a: np.ndarray, b: np.ndarray) -> float:
     """The angle in degrees between two directions (K, d), each line without the mean of the lines if K > 1.
 
@@ -246,6 +217,39 @@ class Side:
         weights = self.fit.weights
         logits = weights.logits(x)
         return weights.log_proba(logits).argmax(1) if classes else logits[:, 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Angles:
+    """Angles between directions, in degrees, where each dimension is in its standard deviations in what is read.
+
+    Attributes
+    ----------
+    whole : float
+        Between the probe of the one model after a map, and the native probe of the other.
+    across, within : float
+        Means between probes of disjoint halves of train: of one half after the map and the other half natively, and of
+        both halves natively, which is what the choice of examples alone does.
+    """
+
+    whole: float
+    across: float
+    within: float
+
+
+def angles(probe: Side, read: Side, of: Map) -> Angles:
+    """The angles between the directions of ``probe`` in the space of ``read``, after a map, and the native ones."""
+
+    def scaled(side: Side, weights: Weights, of: Map | None = None) -> np.ndarray:
+        weight = weights.arrays["weight"].astype(np.float64)
+        return (weight if of is None else of.direction(weight)) * side.x.std(0, dtype=np.float64)
+
+    def between(one: Weights, other: Weights) -> float:
+        return angle(scaled(read, one, of), scaled(read, other))
+
+    crossed = [between(probe.fit.halves[k], read.fit.halves[1 - k]) for k in (0, 1)]
+    own = [angle(*(scaled(side, half) for half in side.fit.halves)) for side in (probe, read)]
+    return Angles(between(probe.fit.weights, read.fit.weights), float(np.mean(crossed)), float(np.mean(own)))
 
 
 @dataclass(frozen=True, slots=True)

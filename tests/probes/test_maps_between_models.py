@@ -111,12 +111,27 @@ def test_angles_are_those_of_the_plane() -> None:
     assert by_chance((1, 400), 0) == pytest.approx(90 - np.degrees(1.645 / 20), abs=0.5)
 
 
+def test_angles_do_not_depend_on_the_scale_of_dimensions(vectors: tuple[np.ndarray, ...]) -> None:
+    """A dimension that hardly varies has a large weight, and would be all of a direction in units of the vectors."""
+    x, x_dev, y = vectors
+    stretch = 10.0 ** np.array([0, 0, 3, -3, 1, 0])
+    rng = np.random.default_rng(8)
+    z, z_dev = (v + 0.3 * rng.normal(size=v.shape) for v in (x, x_dev))
+    plain = [side(x, x_dev, y), side(z, z_dev, y)]
+    large = [side(x * stretch, x_dev * stretch, y), side(z * stretch, z_dev * stretch, y)]
+    expected, found = (angles(*pair, unchanged(D)) for pair in (plain, large))
+    assert expected.whole > 1
+    assert [found.whole, found.across, found.within] == pytest.approx(
+        [expected.whole, expected.across, expected.within], rel=1e-2
+    )
+
+
 def test_halves_are_disjoint_and_differ_where_nothing_moved(vectors: tuple[np.ndarray, ...]) -> None:
     x, x_dev, y = vectors
     half = halves(y, np.arange(N) // 2, 0, classes=True)
     assert sorted(np.bincount(half)) == [N // 2, N // 2]
     assert (half[::2] == half[1::2]).all(), "groups stay whole"
     one, same = side(x, x_dev, y), unchanged(D)
-    found = angles(one.fit, one.fit, same)
+    found = angles(one, one, same)
     assert found.whole == 0
     assert found.across == found.within > 1, "nothing moved, and halves differ all the same"

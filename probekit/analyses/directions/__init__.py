@@ -56,7 +56,7 @@ class DirectionsOptions(Checked):
     seed: Seed = option(0, "Seed of folds, halves, unrelated rows, resamples and draws.")
 
 
-@public(vectors=VectorOptions, options=DirectionsOptions)
+@public(vectors=VectorOptions, options=DirectionsOptions, faster="other_layers=False")
 def directions(
     train: str | Path | ActivationCache,
     dev: str | Path | ActivationCache,
@@ -106,9 +106,9 @@ def directions(
           if the vectors of the two models are exchanged at random, example by example (group by group);
           ``p_adjusted`` is corrected over layers (min-p).
         - "direction-angle", degrees between the direction of the transferred probe, in the space of the vectors that it
-          reads, and the native one. ``within_halves`` is the mean angle of native probes of two halves of train,
-          ``across_halves`` of one half transferred and the other native; 5 % of random directions are below
-          ``null_low``.
+          reads (each dimension in its standard deviations), and the native one. ``within_halves`` is the mean angle of
+          native probes of two halves of train, ``across_halves`` of one half transferred and the other native; 5 % of
+          random directions are below ``null_low``.
 
     Raises
     ------

@@ -137,15 +137,14 @@ def _records(work: _Work, progress: Progress) -> Iterator[dict[str, Any]]:
             sides[i, name] = work.side(i, name)
             done += 1
         if i:
-            yield from _of_model(work, i, [(sides[0, name], sides[i, name]) for name in names], names)
+            yield from _of_model(work, i, [(sides[0, name], sides[i, name]) for name in names], progress)
     progress("layers", total, total)
 
 
-def _of_model(
-    work: _Work, i: int, sides: Sequence[tuple[Side, Side]], names: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    """The rows of one other model."""
+def _of_model(work: _Work, i: int, sides: Sequence[tuple[Side, Side]], progress: Progress) -> Iterator[dict[str, Any]]:
+    """The rows of one other model; sides : of each layer."""
     reference, other = work.dev.sides[0], work.dev.sides[i]
+    names = list(reference.layers)
     layers = {name: Layer.of(*pair, work.data, work.options.seed) for name, pair in zip(names, sides, strict=True)}
     for note in dict.fromkeys(layer.note for layer in layers.values() if layer.note):
         log.warning("mapped: %s.", note)
@@ -157,4 +156,4 @@ def _of_model(
     }  # fmt: skip
     yield from (about | row for row in rows_of(layers, work.data, work.metric, work.options))
     if work.options.other_layers:
-        yield from (about | row for row in other_layers(sides, names, work.data, work.metric))
+        yield from (about | row for row in other_layers(sides, names, work.data, work.metric, progress))

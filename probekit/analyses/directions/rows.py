@@ -12,6 +12,7 @@ import numpy as np
 
 from probekit.probes.directions import After, Angles, Side, angles, by_chance, maps
 from probekit.rows import make_fits
+from probekit.runtime import Progress
 from probekit.statistics.bootstrap import bounds
 from probekit.statistics.comparisons import above_noise, difference_columns, paired
 from probekit.statistics.options import CompareOptions, Tails
@@ -104,7 +105,7 @@ class Layer:
             layer.unrelated[way] = np.array(
                 [probe.predicts(one(read.x_dev), data.classes) for one in between.unrelated]
             )
-            layer.angles[way] = {name: angles(probe.fit, read.fit, one) for name, one in between.of.items()}
+            layer.angles[way] = {name: angles(probe, read, one) for name, one in between.of.items()}
         best = between.of.get(After.MAPPED)
         return replace(layer, dimensions=best.dimensions if best else 0)
 
@@ -239,17 +240,21 @@ class _Table:
                 yield i, row
 
 
-def other_layers(sides: Sequence[tuple[Side, Side]], names: Sequence[str], data: Data, metric: str) -> Iterator[dict]:
+def other_layers(
+    sides: Sequence[tuple[Side, Side]], names: Sequence[str], data: Data, metric: str, progress: Progress
+) -> Iterator[dict[str, Any]]:
     """Rows of probes of each layer on every other layer of the other model, without intervals."""
-    for i, j in permutations(range(len(sides)), 2):
-        for way, (probe, read) in (
-            (Way.FORWARD, (sides[i][0], sides[j][1])), (Way.BACK, (sides[i][1], sides[j][0])),
-        ):  # fmt: skip
-            found = {after: probe.predicts(one(read.x_dev), data.classes)
-                     for after, one in maps(read.x, probe.x, data.units).of.items()}  # fmt: skip
-            value = bounds(data.y, np.stack(list(found.values())), metric, resamples=0).value
+    pairs = list(permutations(range(len(sides)), 2))
+    for done, (i, j) in enumerate(pairs):
+        progress("pairs of layers", done, len(pairs))
+        (one, other), (their_one, their_other) = sides[i], sides[j]
+        for way, probe, read in ((Way.FORWARD, one, their_other), (Way.BACK, other, their_one)):
+            found = maps(read.x, probe.x, data.units).of
+            predicted = np.stack([probe.predicts(of(read.x_dev), data.classes) for of in found.values()])
+            value = bounds(data.y, predicted, metric, resamples=0, label_names=data.label_names).value
             for after, number in zip(found, value, strict=True):
                 yield {
                     "layer_name": names[j], "fitted_layer": names[i], "way": str(way), "after": str(after),
                     "metric": metric, "value": number,
                 }  # fmt: skip
+    progress("pairs of layers", len(pairs), len(pairs))

@@ -31,7 +31,9 @@ class Found(StrEnum):
     MOVED = "moved"
     PARTLY_MOVED = "moved in part"
     LOST = "lost"
-    OPEN = "cannot tell"
+    UNSHOWN = "cannot tell whether anything moved"
+    PERHAPS = "cannot tell whether it is only rescaled"
+    OPEN = "cannot tell what happened"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,12 @@ class Layer:
         if self.lost("as is").high <= self.margin:
             return Found.KEPT
         if not self.lost("as is").shown:
-            return Found.OPEN
+            return Found.UNSHOWN
         stretched = self.gained("rescaled", "as is")
         if stretched and self.lost("rescaled").high <= self.margin:
             return Found.RESCALED
         if not self.lost("rescaled").shown:
-            return Found.OPEN
+            return Found.PERHAPS if stretched else Found.OPEN
         left = self.lost("mapped").shown
         if self.gained("mapped", "rescaled") and self.gained("mapped", "unrelated rows"):
             return Found.PARTLY_MOVED if left else Found.MOVED
@@ -146,9 +148,12 @@ def _said(found: Found, some: Sequence[Layer]) -> str:
         return f"{of}: {found}, {brings}, rescaling {_back(some, 'rescaled')} (transfer loses {left})"
     if found is Found.LOST:
         return f"{of}: lost, transfer loses {left}; neither is shown to bring any of it back"
-    if not any(layer.lost("as is").shown for layer in some):
-        return f"{of}: cannot tell, no loss is shown, but one above the margin is possible ({as_is})"
-    return f"{of}: cannot tell what happened, transfer loses {left}"
+    if found is Found.UNSHOWN:
+        return f"{of}: {found}, no loss is shown, but one above the margin is possible ({as_is})"
+    if found is Found.PERHAPS:
+        brings = f"rescaling brings {_back(some, 'rescaled')} of {_sizes(some, 'as is')} back"
+        return f"{of}: {found}, {brings}, but a loss above the margin after it is possible (transfer loses {left})"
+    return f"{of}: {found}, transfer loses {left}"
 
 
 def _lost(some: Sequence[Layer], after: str) -> str:
