@@ -124,7 +124,7 @@ def _probe(
         return probe
     gold, proba = found.gold[0], probe.proba(one.logits)
     temperature = own["temperature"].iloc[0] if "temperature" in own else None
-    more = {"temperature": _number(temperature), "reliability": _reliability(proba, gold)}
+    more: dict[str, Any] = {"temperature": _number(temperature), "reliability": _reliability(proba, gold)}
     if probe.two_classes:
         scores = probe.scores(one.logits)
         more["thresholds"] = [threshold_of(rate, gold, scores, found.groups, options) for rate in RATES]

@@ -121,7 +121,7 @@ class Coding:
         if self.cache.spec["tokens"] == TokenLevel.WORD_MEAN:
             raise self._of_means("texts")
         features = self._kept(encode(self.dictionary, self.cache.tokens(self.layer).values, row))
-        return Sequences(features, np.arange(len(row)), start, length)  # type: ignore[arg-type]
+        return Sequences(features, np.arange(len(row)), start, length)
 
     def _of_means(self, what: str) -> UsageError:
         return UsageError(

@@ -19,7 +19,7 @@ def import_probe(result: Result) -> None:
     """Its metrics on the cache, and where the probe is kept."""
     show_tables(result)
     saved(result)
-    if (folder := result.recipe.leaves.get("keep")) is not None:
+    if result.recipe is not None and (folder := result.recipe.leaves.get("keep")) is not None:
         say(folder)
 
 

@@ -201,7 +201,7 @@ def _of_saelens(card: _Card, arrays: _Arrays, about: Mapping[str, Any]) -> Dicti
         kind, k = Architecture.TOPK, card.k(arrays.sizes["d_sae"], given.get("k"))
     if kind is Architecture.JUMPRELU:
         arrays_of["threshold"] = _threshold(arrays)
-    normalisation, notes = _normalisation(card), ()
+    normalisation, notes = _normalisation(card), tuple[str, ...]()
     if normalisation == "expected_average_only_in":
         normalisation, notes = "none", (UNSCALED,)
     model = card.get("model_from_pretrained_kwargs", kind=dict, default={})

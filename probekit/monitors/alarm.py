@@ -125,8 +125,8 @@ class Alarm:
                 f"above it is not near {rate:g}; take another rule, or another rate."
             )
         low, high = rate_interval(of_texts, above, groups, level)
-        of = ("", "") if probe is None else (probe.layer, probe.digest)
-        return cls(rule, at, rate, low, high, len(length), on, level, *of)
+        layer, digest = ("", "") if probe is None else (probe.layer, probe.digest)
+        return cls(rule, at, rate, low, high, len(length), on, level, layer, digest)
 
     def check(self, probe: Probe) -> None:
         """Raise UsageError if it was calibrated on the scores of another probe."""

@@ -26,9 +26,9 @@ def load_probes(folder: str | Path) -> tuple[Probe, ...]:
     folder = Path(folder)
     card = read_card(folder)
     path = folder / WEIGHTS
-    if card.get("weights") != (found := digest_of_content(path)):
+    if card.get("weights") != (digest := digest_of_content(path)):
         raise DataError(
-            f"its digest is {found}, and {CARD} says {card.get('weights')!r:.40}: one of the two files has changed.",
+            f"its digest is {digest}, and {CARD} says {card.get('weights')!r:.40}: one of the two files has changed.",
             file=path,
         )
     with reading(path, "safetensors"), safe_open(path, "numpy") as file:

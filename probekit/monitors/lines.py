@@ -175,6 +175,7 @@ def example_of(record: Mapping[str, Any], number: int) -> Example:
     ValueError
         If there is no text, or a field is of another type.
     """
+    words: Any
     words, pair, name = record.get("words"), record.get("pair"), record.get("id")
     is_words = isinstance(words, list) and len(words) > 0 and all(isinstance(word, str) for word in words)
     text = " ".join(words) if is_words and "text" not in record else record.get("text")

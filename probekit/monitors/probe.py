@@ -252,7 +252,7 @@ class Probe:
         state.update(f"{self.weights.form} {self.weights.scores}".encode())
         for name, array in sorted(self.weights.arrays.items()):
             state.update(f"{name} {array.shape}".encode())
-            state.update(np.ascontiguousarray(array))
+            state.update(np.ascontiguousarray(array).tobytes())
         return str(state.hexdigest())
 
     def score(self, texts: Any, **options: Any) -> pd.DataFrame:

@@ -284,8 +284,7 @@ def of_edges(arrays: Mapping[str, np.ndarray], mean: np.ndarray, scale: np.ndarr
 
 def of_trees(distance: StructuralProbe, depth: StructuralProbe) -> Weights:
     """The weights of two structural probes of one layer: their maps (rank, d)."""
-    maps = {"distance": distance.projection.T, "depth": depth.projection.T}
-    return _weights("structural", mean=distance.centre, **maps)
+    return _weights("structural", mean=distance.centre, distance=distance.projection.T, depth=depth.projection.T)
 
 
 def stacked(parts: Sequence[Weights | float]) -> Weights | None:

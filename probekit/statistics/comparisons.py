@@ -251,7 +251,7 @@ def compare_tables(
 
 
 def difference_columns(
-    judged: Family, k: int, metric: str, null: Null, options: CompareOptions
+    judged: Family, k: int, metric: str, null: str, options: CompareOptions
 ) -> dict[str, str | float]:
     """The columns of a row for one difference of a family: value, intervals, p, and how they were found."""
     return {

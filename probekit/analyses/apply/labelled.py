@@ -150,7 +150,9 @@ def _own_fit(probe: Probe, table: Predictions) -> int | None:
     )
     known = {one["metric"]: one["value"] for one in probe.card.get("metrics", ())}
     name = next((name for name in table.metrics if name in known), None)
-    for fit in np.flatnonzero(same) if name else ():
+    if name is None:
+        return None
+    for fit in np.flatnonzero(same):
         value = float(estimates(metric=name, **table.take([int(fit)]).sample())[0])
         if known[name] is not None and abs(value - known[name]) < 1e-6:  # the card has the same number, in JSON
             return int(fit)

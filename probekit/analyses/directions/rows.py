@@ -196,7 +196,7 @@ class _Table:
 
     def values(self, options: DirectionsOptions) -> Iterator[tuple[int, dict[str, Any]]]:
         """Rows of the metric; both ways beside permuted labels, and with maps between unrelated rows."""
-        how = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
+        how: dict[str, Any] = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
         found = bounds(metric=self.metric, **self.of.sample(), **how)
         tested = self._above_permuted(options) if self.way is Way.BOTH and options.resamples else {}
         for k, (layer, after, draw) in enumerate(self.fits):
@@ -211,7 +211,7 @@ class _Table:
     def _above_permuted(self, options: DirectionsOptions) -> dict[int, dict[str, Any]]:
         """By fit, the mean of permuted labels, and whether it is better, corrected over layers."""
         found = dict[int, dict[str, Any]]()
-        how = {"draws": options.resamples, "seed": options.seed, "level": options.level}
+        how: dict[str, Any] = {"draws": options.resamples, "seed": options.seed, "level": options.level}
         for after in After:
             fits = [k for ks in self._numbered(after).values() for k in ks]
             if not fits:

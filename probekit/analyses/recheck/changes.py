@@ -88,7 +88,7 @@ def _paired(probe: Probe, readings: Readings, options: RecheckOptions) -> Iterat
 
 def _of_metric(said: Predictions, name: str, options: RecheckOptions, *, ranking: bool) -> Change:
     before, after = (float(x) for x in estimates(metric=name, **said.sample()))
-    how = {"resamples": options.resamples, "seed": options.seed}
+    how: dict[str, Any] = {"resamples": options.resamples, "seed": options.seed}
     one, other = paired_replicates(metric=name, **said.sample(), **how)
     units = said.examples if said.groups is None else len(np.unique(said.groups))
     [[low, high]] = intervals((one[1] - other[0])[None], level=options.level, units=units)
@@ -159,7 +159,8 @@ def _share(known: Mapping[str, Any], readings: Readings, side: int, options: Rec
         np.ones(len(above), np.int64), above[None], "accuracy", groups=None if groups is None else groups[mine],
         resamples=options.resamples, level=options.level, seed=options.seed,
     )  # fmt: skip
-    return float(found.value[0]), *(float(end) for end in found.ci[0]), str(found.why[0])
+    low, high = found.ci[0]
+    return float(found.value[0]), float(low), float(high), str(found.why[0])
 
 
 def _beside(probe: Probe, readings: Readings, options: RecheckOptions) -> Iterator[Change]:
@@ -168,7 +169,7 @@ def _beside(probe: Probe, readings: Readings, options: RecheckOptions) -> Iterat
     name, known = said.metrics[0], {one["metric"]: one for one in card.get("metrics", ())}
     of_area = known.get(AREA) or card.get(AREA)
     if name != AREA or not two:
-        how = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
+        how: dict[str, Any] = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
         found = bounds(metric=name, **said.sample(), **how)
         now = float(found.value[0]), float(found.ci[0, 0]), float(found.ci[0, 1]), str(found.why[0])
         yield _from_card(name, known.get(name), now, options.margin, said.examples, ranking=not two or not of_area)

@@ -24,7 +24,7 @@ from probekit.monitors.scoring import said as told
 from probekit.notes import logger
 from probekit.recipe import Read
 from probekit.rows.schema import FINAL, RESIDUAL
-from probekit.runtime import Progress
+from probekit.runtime import Dtype, Progress
 from probekit.sites import Site
 from probekit.tasks.chat import as_chat
 from probekit.tasks.load import load_task
@@ -137,7 +137,7 @@ def _new_model(probe: Probe, old: Any, new: Any, options: RecheckOptions) -> Enc
     card, name = probe.card["encoder"], new if new is not None else old
     site = Site.parse(probe.layer)
     how = LoadOptions(
-        dtype=options.dtype or card.get("dtype", "float32"), device=options.device, attention=options.attention,
+        dtype=Dtype(options.dtype or card.get("dtype", "float32")), device=options.device, attention=options.attention,
         quantise=options.quantise, random_weights=card.get("random_weights") if new is None else None,
         revision=card.get("revision") if name is None else None, max_length=card.get("cut_at"),
         batch_tokens=options.batch_tokens, decoder=card.get("part") == "decoder",

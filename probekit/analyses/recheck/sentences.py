@@ -23,8 +23,8 @@ MANY = 100
 def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """The answer with the differences behind it; what changed; why it is not paired; how far errors move scores."""
     rows = with_texts(rows)
-    first, known = rows.iloc[0], {row["metric"]: row for row in reversed(rows.to_dict("records"))}
-    differences = rows[rows["finding"] != ""].to_dict("records")
+    first, known = rows.iloc[0].to_dict(), {row["metric"]: row for row in reversed(rows.to_dict("records"))}
+    differences: list[Any] = rows[rows["finding"] != ""].to_dict("records")
     yield f"{_answer(first, differences)}; {_at_threshold(known)}{first['n']:,} examples"
     if first["answer"] == Answer.STALE and (new := known.get("kept-threshold")) is not None:
         yield _new(new)

@@ -121,7 +121,8 @@ def of_layer(
     held = {}
     for i, (by, one) in enumerate(ranked.items()):
         orders, overlaps = _halves(of_units, by, sets, options)
-        held[str(by)] = Held(one, ks, *(curve[part][:, i] for part in PARTS), orders, *overlaps)
+        measured: dict[str, Any] = {part: curve[part][:, i] for part in PARTS}
+        held[str(by)] = Held(one, ks, **measured, halves=orders, overlap=overlaps[0], shuffled=overlaps[1])
     return Layer(name, varies, held, random)
 
 
@@ -146,7 +147,7 @@ def _ranked(
     if Ranking.ELASTIC_NET in rankings:
         c = chosen_c(x, sets.y[0], sets.fold == 0, seed=options.seed)
     of_units = Units(problem, setting, c, partial(unit_information, bins=CELLS))
-    found = {}
+    found = dict[Ranking, Ranked]()
     for by in rankings:
         if by is Ranking.WEIGHT and probe is not None:
             arrays = {**probe.weights.arrays, "weight": probe.weights.arrays["weight"][:, varies]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -27,7 +28,8 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
             yield f"{where}: no single units can be named; they were not compared with random ones"
             continue
         shown = tested[tested["p_adjusted"] <= ALPHA]
-        best = tested.loc[shown["value"].abs().idxmax() if len(shown) else tested["p_adjusted"].idxmin()]
+        at: Any = shown["value"].abs().idxmax() if len(shown) else tested["p_adjusted"].idxmin()
+        best: Any = tested.loc[at]
         yield f"{where}, layer {best['label']}: {_said(best, own[own['label'] == best['label']])}"
 
 
@@ -41,7 +43,7 @@ def _said(best: pd.Series, rows: pd.DataFrame) -> str:
     k = int(of_units["units"].iloc[0])
     cells = rows[(rows["metric"] == main) & (rows["units"] == k)].set_index("target")["value"]
     held = f"the first {k} have {main} {number(cells['gold'])}, {k} random ones {number(cells['random'])} ({tested})"
-    overlap = rows[rows["metric"] == "rank-biased-overlap"].set_index("target")
+    overlap: Any = rows[rows["metric"] == "rank-biased-overlap"].set_index("target")
     if overlap.empty:
         return f"no single units can be named, since rankings of halves of train were not compared; {held}"
     gold, chance, noise = (overlap.loc[target] for target in ("gold", "random", "shuffled"))

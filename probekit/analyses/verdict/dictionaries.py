@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def described(row: Mapping[str, Any]) -> str:
+def described(row: Mapping[Any, Any]) -> str:
     """The sentence about a dictionary, from the columns of a row."""
     share = row["unexplained"]
     if share != share:

@@ -74,9 +74,9 @@ def model_steps(plan: Plan, block: OfModels) -> Iterator[Step]:
                 runs=block,
             )
             found = [step for of in block.of for step in of_kind(of)]
-            examples = probe.dev, probe.limit_dev, probe.data_seed if probe.limit_dev else None
-            examples += (probe.train, probe.limit, probe.data_seed if probe.limit else None) if pairs else ()
-            steps = caches.setdefault((task, "" if across else model, pooling, *examples), [])
+            of_dev = probe.dev, probe.limit_dev, probe.data_seed if probe.limit_dev else None
+            of_train = (probe.train, probe.limit, probe.data_seed if probe.limit else None) if pairs else ()
+            steps = caches.setdefault((task, "" if across else model, pooling, *of_dev, *of_train), [])
             steps += [step for step in found if step not in steps]
     for (task, model, pooling, *_), steps in caches.items():
         if len(steps) < 2 and across:
@@ -101,7 +101,7 @@ def _step(plan: Plan, block: OfModels, of: tuple[str, str, str], caches: list[St
         **arguments_of(function, block.options), "out": Inside(leaf),
     }  # fmt: skip
     needs = tuple(step.name for step in caches)
-    pairs = (*combinations(needs, 2),) if arguments.get("against") == "all" else (*product(needs[:1], needs[1:]),)
+    pairs: Any = (*combinations(needs, 2),) if arguments.get("against") == "all" else (*product(needs[:1], needs[1:]),)
     if paired:  # the pair of the reference with each other pair
         pairs = tuple((*needs[:2], *both) for both in zip(needs[2::2], needs[3::2], strict=True))
     seconds = 8.0 + 2.0 * (len(pairs) if arguments.get("against") == "all" else 1)
