@@ -129,6 +129,11 @@ def test_words_numbers_and_what_is_refused(caches, monkeypatch):
     assert set(numbers.rows["metric"]) == {"pearson", "unit-score"}
     assert numbers.rows["ci_low"].isna().all()
     assert "they were not compared with random ones" in numbers.verdict[0]
+    better = few | {"draws": 19, "resamples": 100, "metric": "rmse", "rankings": "mean-difference"}
+    over = of(probekit.units(*caches["numbers"], **better).rows, "difference(rmse)", ranking="mean-difference")
+    over = over[over["units"].isna()].iloc[0]
+    assert over["value"] < 0  # the first units err less
+    assert over["p"] == pytest.approx(1 / 20)
     with pytest.raises(UsageError, match="elastic-net ranks units by classes, but these labels are numbers"):
         probekit.units(*caches["numbers"], **few, rankings="elastic-net")
     with pytest.raises(UsageError, match="auroc needs more than predictions"):
