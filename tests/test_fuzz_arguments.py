@@ -26,6 +26,7 @@ from structures import guarded
 import probekit
 from probekit.errors import ProbekitError
 from probekit.functions import FUNCTIONS, SILENT, find
+from probekit.monitors.alarm import Alarm
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("no_certificates", "reproduced_here")]
 
@@ -119,6 +120,7 @@ CALLS: dict[str, Call] = {
     "apply": Call(("kept", "train.h5"), QUICK),
     "recheck": Call(("kept", "dev.h5"), {"before": "train.h5", **QUICK, **CPU}),
     "load_probe": Call(("kept",)),
+    "load_alarm": Call(("alarm.json",)),
     "import_probe": Call(("coef.npz", "dev.h5"), {"layer": "1", **QUICK}),
     "monitor": Call(("kept", "a.txt"), CPU),
     "mi": Call(("train.h5",), {**FEW, "draws": 1}),
@@ -243,6 +245,7 @@ def files(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "study.toml").write_text(
         'title = "T"\nmodels = { m = "m" }\n[[probe]]\ntasks = ["t.toml"]\nof = ["pretrained"]\n'
     )
+    Alarm("max", 1.0, layer="1", probe="0").save(folder / "alarm.json")
     (folder / "suite.toml").write_text('title = "S"\n[[tasks]]\ngroup = "g"\ntasks = ["t.toml"]\n')
     with chdir(folder):
         for run, how in (("run", {}), ("lora", {"method": "lora"})):

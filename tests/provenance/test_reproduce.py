@@ -250,7 +250,8 @@ READ = {
     "structural": {"train", "dev", "more", "task", "data_dir", "pooling", "layers", "groups", "span"},
     "pairs": {"source", "task", "data_dir", "pooling", "layers", "device", "model_name", "dtype", "revision", "scores",
               "by", "prefix"},
-    "apply": {"probe", "data", "split", "data_dir", "model", "layer", "by", "anyway", "device"},
+    "apply": {"probe", "data", "split", "data_dir", "model", "layer", "by", "anyway", "beside", "device"},
+    "import_probe": {"coefficients", "cache", "layer", "pooling"},
     "recheck": {
         "probe", "data", "before", "split", "data_dir", "model", "layer", "dtype", "template",
         "prefix", "device",

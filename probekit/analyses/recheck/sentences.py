@@ -36,7 +36,8 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         yield _scores(shift, known)
     errors = rows[(rows["metric"] == "extraction-error") & (rows["movement"] > 0)]
     if len(errors):
-        worst = errors.loc[errors["movement"].idxmax()]
+        at: Any = errors["movement"].idxmax()
+        worst = errors.loc[at]
         share = f"{worst['movement_share']:.1g} of their standard deviation"
         yield f"extraction ({worst['check']}) moves scores by at most about {worst['movement']:.1g}, {share}"
 
