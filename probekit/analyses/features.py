@@ -211,6 +211,6 @@ def without_dictionary(options: VectorOptions, analysis: str) -> None:
     """Raise UsageError if an analysis that reads the vectors themselves was asked for features."""
     if options.through is not None:
         raise UsageError(
-            f"{analysis} reads the vectors themselves; leave out --through. probe, mi, mdl and transferability read "
-            "the features of a dictionary."
+            f"{analysis} reads the vectors themselves; leave out --through. probe, units, mi, mdl and transferability "
+            "read the features of a dictionary."
         )

@@ -138,8 +138,8 @@ def test_words_numbers_and_what_is_refused(caches, monkeypatch):
         probekit.units(*caches["numbers"], **few, rankings="elastic-net")
     with pytest.raises(UsageError, match="auroc needs more than predictions"):
         probekit.units(*caches["plain"], **few, metric="auroc")
-    with pytest.raises(UsageError, match="units reads the vectors themselves; leave out --through"):
-        probekit.units(*caches["plain"], **few, through="sae:folder")
+    with pytest.raises(UsageError, match="a kept probe reads the vectors themselves; leave out --through, or --probe"):
+        probekit.units(*caches["plain"], **few, through="sae:folder", probe="kept")
     with pytest.raises(UsageError, match="rankings"):
         probekit.units(*caches["plain"], **few, rankings="variance")
     monkeypatch.setattr(ActivationCache, "layer", lambda self, *_: np.full((len(self.labels), 4), np.nan))

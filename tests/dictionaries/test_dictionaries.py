@@ -177,6 +177,22 @@ def test_features_of_pieces_are_pooled(pooling, caches, planted):
             np.testing.assert_allclose(features[:, :32] - features[:, 32:64], cache.layer(2, "mean"), atol=1e-4)
 
 
+def test_a_planted_latent_is_named(caches, planted, call, tmp_path):
+    out, quick = tmp_path / "latents.parquet", ("--draws", "39", "--splits", "8", "--resamples", "100")
+    how = ("--through", f"sae:{planted}", "--pooling", "max", "--rankings", "mean-difference", *quick)
+    done = call("units", *caches, *how, "--out", out)
+    assert done.status == 0, done.err
+    rows, said = probekit.read_rows(out), " ".join(done.out.split())
+    scores = rows[rows["metric"] == "unit-score"]
+    assert scores["unit"].iloc[0] == 70
+    assert scores["named"].iloc[0]
+    assert (set(scores["layer"]), set(scores["representation"])) == ({2}, {"max sae:planted"})
+    assert "Features of sae:planted explain 100 %" in said
+    assert [one["kind"] for one in json.loads(out.with_name("latents.parquet.json").read_text())["reads"]] == [
+        "cache", "cache", "dictionary",
+    ]  # fmt: skip
+
+
 def test_all_estimators_and_analyses_read_features(caches, planted):
     through = f"sae:{planted}"
     for estimator in ("logistic", "mass-mean", "mlp", "attention", "monitor"):

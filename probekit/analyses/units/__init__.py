@@ -89,7 +89,7 @@ def units(
     probe : path, optional
         A folder of ``probekit probe --keep``: its layers are analysed, and ``weight`` is that of its probes.
     vectors : VectorOptions
-        ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
+        ``pooling``, ``layers``, ``groups`` and ``through``; each may be given as a keyword.
     options : UnitsOptions
         ``rankings``, ``metric``, ``top``, ``draws``, ``splits`` …; each may be given as a keyword.
     progress : callable
@@ -114,7 +114,7 @@ def units(
     Raises
     ------
     UsageError
-        For several labels of a text, an unknown metric, and a kept probe that is not linear.
+        For several labels of a text, an unknown metric, and a kept probe that is not linear, or with ``through``.
     CacheMismatch
         If the caches of a pair do not match, or the probe was fitted on other vectors.
     NonFiniteError
@@ -135,6 +135,7 @@ def units(
         probekit units cola.train.h5 cola.dev.h5 --out units.parquet
         probekit units cola.train.h5 cola.dev.h5 --layers 4 --rankings k-sparse,elastic-net --top 20
         probekit units cola.train.h5 cola.dev.h5 --probe kept/cola
+        probekit units cola.train.h5 cola.dev.h5 --pooling last --through sae:blocks.8.hook_resid_pre
         probekit plot units units.parquet --out units.pdf
     """
     from probekit.analyses.train_dev import Pairs

@@ -16,6 +16,7 @@ from probekit.probes.kept import Weights
 from probekit.probes.protocol.label_sets import LabelSets
 from probekit.probes.protocol.options import Estimator
 from probekit.probes.protocol.selection import Problem, grid, select
+from probekit.probes.protocol.sizes import check_memory
 from probekit.probes.units.rankings import CELLS, Ranked, Ranking, Units, chosen_c, weight_times_spread
 from probekit.probes.units.stability import halves
 from probekit.probes.units.subsets import Subsets, curves, sizes
@@ -106,6 +107,7 @@ def of_layer(
 ) -> Layer:
     """Rank the units of a layer, and measure the rankings."""
     sets = data.sets
+    check_memory(data.x, len(data.x), Estimator.MASS_MEAN, options.folds)
     every = Subsets.of(data.x, sets.y[0], sets.classes)
     varies = np.flatnonzero(every.scale)
     if len(varies) < 2:

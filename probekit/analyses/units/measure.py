@@ -11,7 +11,7 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.analyses.apply.measure import changed_vectors
-from probekit.analyses.features import without_dictionary
+from probekit.analyses.features import read_of_dictionary
 from probekit.analyses.matching import check_finite
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair
@@ -43,7 +43,8 @@ def measure(
     caches: Pairs, probe: str | Path | None, vectors: VectorOptions, options: UnitsOptions, progress: Progress
 ) -> Result:
     """The rows of :func:`probekit.units`."""
-    without_dictionary(vectors, "units")
+    if probe is not None and vectors.through is not None:
+        raise UsageError("a kept probe reads the vectors themselves; leave out --through, or --probe.")
     kept = {} if probe is None else _linear(load_probes(probe))
     with caches:
         pairs = [
@@ -54,7 +55,7 @@ def measure(
     for one in pairs:
         family = [layer for other in pairs if other.data == one.data for layer in other.layers]
         records += [one.head | row for row in layer_rows(one.layers, one.metric, options, family)]
-    return Result(make_rows(records), reads=tuple(caches.reads))
+    return Result(make_rows(records), reads=(*caches.reads, *read_of_dictionary(vectors)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def _of_pair(
     if kept and vectors.layers is None:
         vectors = replace(vectors, layers=tuple(kept))
     of_train = layer_vectors(train, vectors)
-    same = replace(vectors, pooling=None if of_train.words else of_train.representation, layers=tuple(of_train.layers))
+    same = replace(vectors, pooling=of_train.pooling, layers=tuple(of_train.layers))
     of_dev = layer_vectors(dev, same)
     for layer in of_train.layers if kept else ():
         _check_kept(layer, kept, train)
