@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from probekit.constraint import Checked, Ge, Le, Natural, Share, check
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import FileKind, read_json, whole
 from probekit.monitors.scoring import examples_of, load_model, scored
+from probekit.probes.solvers.attention import Sequences
 from probekit.probes.solvers.scores import Score
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.detection import promised, rate_interval
@@ -26,10 +28,12 @@ if TYPE_CHECKING:
 FORMAT = "probekit-alarm/1"
 MOST = 1 << 16
 """The most bytes of a saved alarm."""
+End = Annotated[float, Ge(0), Le(1)]
+"""Of the interval of a share."""
 
 
 @dataclass(frozen=True, slots=True)
-class Alarm:
+class Alarm(Checked):
     """A rule with its threshold.
 
     Attributes
@@ -53,20 +57,25 @@ class Alarm:
         The layer of its probe.
     probe : str
         The digest of its probe; "" for an alarm that was made of scores alone.
+
+    Raises
+    ------
+    UsageError
+        If the rule is none that stops a text, the threshold no finite number, or a share not between 0 and 1.
     """
 
     rule: str
     threshold: float
-    rate: float = np.nan
-    low: float = np.nan
-    high: float = np.nan
-    texts: int = 0
+    rate: Share = np.nan
+    low: End = np.nan
+    high: End = np.nan
+    texts: Natural = 0
     on: str = ""
-    level: float = 0.95
+    level: Share = 0.95
     layer: str = ""
     probe: str = ""
 
-    def __post_init__(self) -> None:
+    def together(self) -> None:
         if Score.parse(self.rule).name == "last":
             raise UsageError("the rule last looks at the end of a text alone and stops none; take max or rolling:10.")
 
@@ -77,13 +86,14 @@ class Alarm:
     ) -> Alarm:  # fmt: skip
         """The alarm that stops at most a share ``rate`` of further harmless texts, from the scores of pieces.
 
-        A text is stopped if the rule's score of some beginning is above the threshold. The promise is one on average
-        over samples of harmless texts; the interval says what may be the share for the one that this sample gives.
+        A text is stopped if the rule's score after some piece is above the threshold. The promise is one on average
+        over samples of harmless texts; the interval says what may be the share for the one that this sample gives. A
+        text that never fills a moving mean counts with the mean of its pieces.
 
         Parameters
         ----------
         scores : np.ndarray
-            Float (t,), the probe's scores of the pieces of harmless texts, one text after another.
+            Float (t,), the probe's scores of the pieces of harmless texts, one text after another; finite.
         length : np.ndarray
             Int (n,), how many pieces each has, 1 or more.
         rule, rate, on
@@ -98,7 +108,7 @@ class Alarm:
         Raises
         ------
         UsageError
-            If there are fewer than about 1 / rate texts, or groups of them.
+            If there are fewer than about 1 / rate texts, or groups of them, or the arrays do not fit each other.
 
         Examples
         --------
@@ -106,7 +116,9 @@ class Alarm:
         >>> alarm.threshold, round(alarm.low, 3), round(alarm.high, 3)
         (190.0, 0.024, 0.084)
         """
-        of_texts = highest(Score.parse(rule), np.asarray(scores), np.asarray(length))
+        rate, level = check("rate", Share, rate), check("level", Share, level)
+        groups = None if groups is None else np.asarray(groups)
+        of_texts = highest(Score.parse(rule), *_pieces(scores, length, groups))
         if (above := promised(of_texts, rate, groups)) < 0:
             of = "" if groups is None else f" in {len(np.unique(groups))} groups"
             raise UsageError(
@@ -114,10 +126,6 @@ class Alarm:
                 f"{'texts' if groups is None else 'groups of equal size'} can. Give more texts, or a higher rate."
             )
         at = float(np.sort(of_texts)[-1 - above])
-        if np.isinf(at):
-            raise UsageError(
-                f"most texts are shorter than the {Score.parse(rule).pieces} pieces of {rule}; take fewer."
-            )
         tied = of_texts == at
         if (equal := int(tied.sum()) if groups is None else len(np.unique(groups[tied]))) > above + 1:
             raise UsageError(
@@ -157,7 +165,8 @@ class Alarm:
     def __str__(self) -> str:
         said = f"alarm {self.rule} above {self.threshold:.3g}"
         if self.texts:
-            said += f": {self.rate:.3g} [{self.low:.3g}, {self.high:.3g}] of harmless texts ({self.texts:,} {self.on})"
+            said += f": {self.rate:.3g} [{self.low:.3g}, {self.high:.3g}] of harmless texts ({self.texts:,}"
+            said += f" {self.on})" if self.on else ")"
         return said
 
 
@@ -185,13 +194,13 @@ def load_alarm(path: str | Path) -> Alarm:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         said = found.get("format") if isinstance(found, dict) else type(found).__name__
         raise DataError(f"wanted an alarm of the format {FORMAT}, found {said!r:.60}.", file=path)
-    values, kinds = dict[str, Any](), dict[str, Any]({"float": int | float, "int": int, "str": str})
+    defaults, values = Alarm("max", 0.0), dict[str, Any]()
     for one in fields(Alarm):
         value = found.get(one.name)
-        if one.type == "float" and value is None and one.name != "threshold":
-            value = np.nan
-        if not isinstance(value, kinds[str(one.type)]) or isinstance(value, bool) or value in (np.inf, -np.inf):
-            raise DataError(f"{one.name}: wanted {one.type}, found {value!r:.60}.", file=path)
+        if value is None and isinstance(old := getattr(defaults, one.name), float) and old != old:
+            value = old
+        if value is None:
+            raise DataError(f"it does not say the {one.name}.", file=path)
         values[one.name] = value
     try:
         return Alarm(**values)
@@ -208,51 +217,20 @@ def _is_alarm(path: Path) -> bool:
 ALARM_FILE = FileKind("an alarm that probekit saved", _is_alarm, "choose another file")
 
 
-class Running:
-    """The rule's score of each of n texts, piece by piece.
-
-    A moving mean has a score from the piece that fills it on. The score of a whole text is the highest of these.
-
-    Parameters
-    ----------
-    rule : Score
-        The rule.
-    texts : int
-        n.
-    """
-
-    def __init__(self, rule: Score, texts: int) -> None:
-        self.rule, self.count, self.value = rule, np.zeros(texts, dtype=np.int64), np.zeros(texts)
-        self.window = np.zeros((texts, rule.pieces if rule.name == "rolling" else 0))
-
-    def step(self, at: np.ndarray, new: np.ndarray) -> np.ndarray:
-        """The scores of the texts ``at``, int (k,), after a further piece of each, whose scores are ``new`` (k,)."""
-        new, rule = new.astype(np.float64), self.rule
-        first = self.count[at] == 0
-        self.count[at] += 1
-        if rule.name == "rolling":
-            self.window[at, (self.count[at] - 1) % rule.pieces] = new
-            return np.where(self.count[at] >= rule.pieces, self.window[at].mean(1), -np.inf)
-        before = self.value[at]
-        if rule.name == "max":
-            now = np.where(first, new, np.maximum(before, new))
-        elif rule.name == "ema":
-            now = np.where(first, new, rule.decay * before + (1 - rule.decay) * new)
-        elif rule.name == "cusum":
-            now = np.maximum(before + new - rule.drift, 0)
-        else:
-            now = before + new
-        self.value[at] = now
-        return now / self.count[at] if rule.name == "mean" else now
+def _pieces(scores: Any, length: Any, groups: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The scores (t,) and lengths (n,) as arrays; UsageError if they are no such, or do not fit each other."""
+    scores = np.asarray(scores)
+    if scores.ndim != 1 or scores.dtype.kind not in "fiu" or not np.isfinite(scores).all():
+        raise UsageError(f"scores must be finite numbers (t,), a piece each; they are {scores.dtype} {scores.shape}.")
+    length = Sequences.of(scores[:, None], length).length
+    if groups is not None and np.shape(groups) != length.shape:
+        raise UsageError(f"groups must name the group of each of the {len(length):,} texts; it is {np.shape(groups)}.")
+    return scores, length
 
 
 def highest(rule: Score, pieces: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """The highest score of any beginning of each text, float64 (n,); -inf of those that a moving mean never fills."""
-    running, first = Running(rule, len(length)), np.cumsum(length) - length
-    found = np.full(len(length), -np.inf)
-    for k in range(int(length.max(initial=0))):
-        at = np.flatnonzero(length > k)
-        found[at] = np.maximum(found[at], running.step(at, pieces[first[at] + k]))
+    """The highest score after any piece of each text, float64 (n,), of the scores of their pieces (t,)."""
+    found: np.ndarray = rule.highest(pieces[:, None], length)[:, 0]
     return found
 
 
@@ -262,12 +240,13 @@ def alarm_of(
     progress: Progress = no_progress,
 ) -> Alarm:  # fmt: skip
     """The alarm of a probe, calibrated on harmless texts; see :meth:`Probe.alarm`."""
+    rate, rule = check("rate", Share, rate), rule or probe.weights.scores or "rolling:10"
     examples = examples_of(texts)
+    Alarm(rule, 0.0)  # before the model runs
     encoder, _ = load_model(probe, model, device=device, anyway=anyway)
     found = scored(probe, encoder, examples, by_piece=True, progress=progress)
     length = np.bincount(found.example, minlength=len(examples))
     if (length == 0).any():
         raise UsageError(f"text {int((length == 0).argmax())} has no pieces; leave it out.")
-    rule = rule or probe.weights.scores or "rolling:10"
     codes = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     return Alarm.calibrated(probe.scores(found.logits), length, rule=rule, rate=rate, on=on, groups=codes, probe=probe)

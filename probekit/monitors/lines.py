@@ -77,7 +77,7 @@ def monitor(
     dict
         For each line: ``id`` (default: its number, from 1), ``score`` or the probability of each class, ``class``, and
         ``truncated`` if the text is longer than the model reads. With an alarm also ``highest``, the rule's highest
-        score (None for texts that are shorter than its moving mean), and ``alarm``; with ``rate`` alone ``above``,
+        score, and ``alarm``; with ``rate`` alone ``above``,
         ``threshold``, and ``rate`` with its interval in the card, ``rate_low`` and ``rate_high``. A line that cannot be
         read gives its number and ``error``.
 
@@ -157,7 +157,7 @@ def _answer(
         if alarm is not None:
             pieces = probe.scores(scored(probe, encoder, [example], by_piece=True).logits)
             top = float(highest(Score.parse(alarm.rule), pieces, np.array([len(pieces)]))[0])
-            answer |= {"highest": top if np.isfinite(top) else None, "alarm": top > alarm.threshold}
+            answer |= {"highest": top, "alarm": top > alarm.threshold}
     except (ProbekitError, ValueError, IndexError) as error:
         return {"id": name, "error": first_line(error)}
     return answer

@@ -13,6 +13,7 @@ from scipy.special import expit
 from probekit.errors import UsageError
 from probekit.monitors.format import write_folder
 from probekit.probes.kept import Weights
+from probekit.probes.solvers.attention import Sequences
 from probekit.probes.spans import Spans
 
 if TYPE_CHECKING:
@@ -142,21 +143,40 @@ class Probe:
         """The depths of words, as a structural probe predicts them, float32 (n,); ``x`` as for :meth:`distances`."""
         return (self.weights.mapped(x, "depth") ** 2).sum(1).astype(np.float32)
 
-    def decision_function(self, x: Any, spans: Any = None) -> np.ndarray:
+    def decision_function(self, x: Any, spans: Any = None, length: Any = None) -> np.ndarray:
         """The logit of class 1 against class 0, (n,); of more classes, labels or numbers their logits, (n, K).
 
         Parameters
         ----------
         x : np.ndarray
-            Float (n, d), vectors of the probe's layer; of attention probes and monitors, the pieces of n texts; of edge
-            probes the pieces (t, d) that ``spans`` names.
+            Float (n, d), vectors of the probe's layer; of attention probes and monitors the pieces (t, d) of n texts,
+            one text after another; of edge probes the pieces (t, d) that ``spans`` names.
         spans : np.ndarray, optional
             Of edge probes: int (n, k, 2), the first and last piece of each of the k spans of a target.
-        """
-        return self.scores(self._logits(x, spans))
+        length : np.ndarray, optional
+            Of attention probes and monitors: int (n,), how many pieces each text has.
 
-    def _logits(self, x: Any, spans: Any) -> np.ndarray:
-        return self.weights.logits(x if spans is None else Spans.of(x, spans))
+        Raises
+        ------
+        UsageError
+            If the vectors are no matrix, or of another width, or spans or lengths do not fit them.
+        NonFiniteError
+            If they contain NaN or infinity.
+
+        Examples
+        --------
+        >>> probe.decision_function(x)  # doctest: +SKIP
+        >>> monitor.decision_function(pieces, length=[12, 30])  # pieces (42, d)  # doctest: +SKIP
+        """
+        return self.scores(self._logits(x, spans, length))
+
+    def _logits(self, x: Any, spans: Any, length: Any) -> np.ndarray:
+        x = x if hasattr(x, "shape") else np.asarray(x)
+        if spans is not None:
+            x = Spans.of(x, spans)
+        elif length is not None:
+            x = Sequences.of(x, length)
+        return self.weights.logits(x)
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
         """:meth:`decision_function` of the weights' logits (n, K)."""
@@ -167,12 +187,13 @@ class Probe:
         log_p = self.weights.log_proba(logits)
         return log_p[:, 1] - log_p[:, 0]
 
-    def predict_proba(self, x: Any, spans: Any = None) -> np.ndarray:
+    def predict_proba(self, x: Any, spans: Any = None, length: Any = None) -> np.ndarray:
         """The probabilities of classes, float32 (n, classes), or of each label, (n, labels); UsageError for numbers.
 
-        Each label of an edge probe has a probability of its own; they do not sum to 1.
+        Arguments as for :meth:`decision_function`. Each label of an edge probe has a probability of its own; they do
+        not sum to 1.
         """
-        return self.proba(self._logits(x, spans))
+        return self.proba(self._logits(x, spans, length))
 
     def proba(self, logits: np.ndarray) -> np.ndarray:
         """:meth:`predict_proba` of the weights' logits (n, K)."""
@@ -182,9 +203,9 @@ class Probe:
             return expit(logits)
         return self.weights.proba(logits)
 
-    def predict(self, x: Any, spans: Any = None) -> np.ndarray:
+    def predict(self, x: Any, spans: Any = None, length: Any = None) -> np.ndarray:
         """The likeliest class by number, int (n,); 0 or 1 for each label, (n, labels); numbers as float32."""
-        return self.predicted(self._logits(x, spans))
+        return self.predicted(self._logits(x, spans, length))
 
     def predicted(self, logits: np.ndarray) -> np.ndarray:
         """:meth:`predict` of the weights' logits (n, K)."""

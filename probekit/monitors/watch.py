@@ -15,11 +15,11 @@ from probekit.errors import ModelError, ProbekitError, UsageError
 from probekit.models.folder import text_config
 from probekit.models.identity import identify
 from probekit.models.transformers.blocks import body, find_blocks, find_final_norm
-from probekit.monitors.alarm import Alarm, Running
+from probekit.monitors.alarm import Alarm
 from probekit.monitors.scoring import changes
 from probekit.notes import logger
 from probekit.probes.kept import one_line
-from probekit.probes.solvers.scores import Score
+from probekit.probes.solvers.scores import Running, Score
 from probekit.rows.schema import FINAL
 from probekit.sites import RESIDUAL, Site
 
@@ -216,7 +216,7 @@ class Watch:
             self._running = Running(Score.parse(self.alarm.rule), len(own))
         for new in own.T:
             at = np.flatnonzero(~np.isnan(new))
-            self.stopped[at] |= self._running.step(at, new[at]) > self.alarm.threshold
+            self.stopped[at] |= self._running.read(at, new[at][:, None])[:, 0] > self.alarm.threshold
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
         """Which texts the alarm ends, bool (sequences,): a stopping criterion of transformers.

@@ -107,17 +107,25 @@ class Weights:
         NonFiniteError
             If a vector contains NaN or infinity.
         UsageError
-            If the vectors have another width, or a text has no piece; for edge probes without spans, and structural
-            probes, which have no logits.
+            If they are no matrix, or of another width, or a text has no piece; for edge probes without spans,
+            attention probes and monitors without texts, and structural probes, which have no logits.
         """
+        x = x if hasattr(x, "shape") else np.asarray(x)
         if self.form == "structural":
             raise UsageError("a structural probe has no logits; it gives the distances and depths of words.")
         if self.of_spans != isinstance(x, Spans):
             reads = "the pieces of spans; give spans" if self.of_spans else "no spans; leave them out"
             raise UsageError(f"a probe of the form {self.form} reads {reads}.")
+        if self.by_piece != isinstance(x, Sequences):
+            reads = (
+                "all pieces of texts; give length, how many each text has" if self.by_piece else "no pieces of texts"
+            )
+            raise UsageError(f"a probe of the form {self.form} reads {reads}.")
         if self.of_spans and x.first.shape[1] != len(self.arrays["score"]):
             raise UsageError(f"the probe reads {len(self.arrays['score'])} spans of a target, not {x.first.shape[1]}.")
-        if x.shape[-1] != self.width:
+        if len(x.shape) != 2:
+            raise UsageError(f"the probe reads vectors (n, {self.width}), one a row; these are {tuple(x.shape)}.")
+        if x.shape[1] != self.width:
             raise UsageError(f"the probe reads vectors of {self.width} dimensions; these have {x.shape[-1]}.")
         with np.errstate(invalid="ignore", over="ignore"):  # the error is raised below
             rows = np.arange(x.shape[0]) if rows is None else rows

@@ -74,10 +74,15 @@ def test_monitor_takes_and_keeps_alarms(kept, encoder, harmless, tmp_path, alarm
     ("change", "why"),
     [
         ({"format": "probekit-alarm/9"}, "wanted an alarm of the format probekit-alarm/1, found 'probekit-alarm/9'"),
-        ({"threshold": None}, "threshold: wanted float, found None"), ({"threshold": "3"}, "threshold: wanted float"),
+        ({"threshold": None}, "does not say the threshold"),
+        ({"threshold": "3"}, "threshold is '3'; it must be a number"),
+        ({"threshold": float("nan")}, "threshold is nan; it must be a finite number"),
+        ({"threshold": 10**400}, "threshold is a number of 401 digits; it must be a finite number"),
+        ({"texts": -1}, "texts is -1; it must be 0 or more"), ({"rate": 7}, "rate is 7; it must be between 0 and 1"),
+        ({"low": -0.1}, "low is -0.1; it must be"), ({"level": 1}, "level is 1; it must be between 0 and 1"),
         ({"rule": "last"}, "looks at the end"), ({"rule": "rolling:-1"}, "rolling"),
-        ({"texts": 1.5}, "texts: wanted int"),
-        ({"rate": True}, "rate: wanted float"), ({"probe": None}, "probe: wanted str"),
+        ({"texts": 1.5}, "texts is 1.5; it must be a whole number"),
+        ({"rate": True}, "rate is True; it must be a number"), ({"probe": None}, "does not say the probe"),
     ],
 )  # fmt: skip
 def test_damaged_alarms_are_refused(change, why, alarm, tmp_path):
@@ -90,6 +95,27 @@ def test_damaged_alarms_are_refused(change, why, alarm, tmp_path):
         probekit.load_alarm(file)
     with pytest.raises(DataError, match="no such file"):
         probekit.load_alarm(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"scores": np.r_[np.nan, np.arange(199.0)]}, r"scores must be finite numbers \(t,\)"),
+        ({"scores": np.zeros((200, 1))}, r"scores must be finite numbers \(t,\).* they are float64 \(200, 1\)"),
+        ({"length": np.r_[0, 2, np.ones(198, int)]}, "length must say how many of the 200 pieces each text has"),
+        ({"scores": np.arange(199.0)}, "length must say how many of the 199 pieces"),
+        ({"groups": np.arange(5)}, r"groups must name the group of each of the 200 texts; it is \(5,\)"),
+        ({"rate": 0}, "rate is 0; it must be between 0 and 1"), ({"rate": 2}, "rate is 2; it must be between"),
+        ({"level": 2}, "level is 2; it must be between 0 and 1"),
+    ],
+)  # fmt: skip
+def test_what_no_alarm_is_calibrated_on(wrong, why, kept):
+    given = {"scores": np.arange(200.0), "length": np.ones(200, int), "rule": "max", **wrong}
+    with pytest.raises(UsageError, match=why):
+        Alarm.calibrated(**given)
+    if set(wrong) == {"rate"}:
+        with pytest.raises(UsageError, match=why):
+            probekit.load_probe(kept[0], 2).alarm(TEXTS, model="nowhere", **wrong)
 
 
 def test_thresholds_of_the_card(kept, encoder, caches):

@@ -80,6 +80,7 @@ def test_probabilities_are_those_of_scikit_learn(kind, scaled, caches, tmp_path)
     assert (first["metric"], first["value"]) == ("accuracy", pytest.approx(right))
     assert first["ci_low"] <= right <= first["ci_high"]
     assert 0 < first["null_mean"] < 1
+    assert first["value_unseen"] is None  # what the coefficients were fitted on is not known
     assert probe.card["train"]["file"] == "coef.npz"
     assert probe.card["dev"]["n"] == 60
     assert probe.card["encoder"]["pooling"] == "mean"
@@ -88,6 +89,7 @@ def test_probabilities_are_those_of_scikit_learn(kind, scaled, caches, tmp_path)
     again = probekit.apply(tmp_path / "kept", dev, layer=2, resamples=100)
     assert again.rows.set_index("metric")["value"]["accuracy"] == pytest.approx(right)
     assert again.rows["kept"].iloc[0] == pytest.approx(right)
+    assert "value_unseen" not in again.rows or again.rows["value_unseen"].isna().all()
     assert result.recipe.function == "import_probe"
 
 

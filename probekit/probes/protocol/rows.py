@@ -59,7 +59,8 @@ def probe_rows(
     Parameters
     ----------
     seen : np.ndarray, optional
-        Bool (n,), examples that train contains too: ``value_unseen`` is the metric on the others.
+        Bool (n,), examples that train contains too: ``value_unseen`` is the metric on the others, and missing where
+        this is not known.
     by_label : bool, optional
         Whether to add :func:`probekit.probes.protocol.by_label.by_label_rows`; None: where a text has several labels.
     """
@@ -85,7 +86,7 @@ def probe_rows(
         ]
         table[["ci_low", "ci_high"]] = interval.ci
         table[["joint_low", "joint_high"]] = _joint(table, interval, level)
-        table["value_unseen"] = interval.value
+        table["value_unseen"] = interval.value if seen is not None else np.nan
         if seen is not None and seen.any():
             table["value_unseen"] = np.nan if seen.all() else estimates(**_some(sample, ~seen))
         table, above = _beside_noise(found, table, resamples, level, seed)

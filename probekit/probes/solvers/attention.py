@@ -49,6 +49,23 @@ class Sequences:
     start: np.ndarray
     length: np.ndarray
 
+    @classmethod
+    def of(cls, values: Any, length: Any) -> Sequences:
+        """Texts whose pieces stand one after another, values (t, d); length int (n,), how many pieces each has.
+
+        Raises
+        ------
+        UsageError
+            If a text has no piece, or they are not t in all.
+        """
+        count = np.asarray(length)
+        if count.ndim != 1 or count.dtype.kind not in "iu" or (count < 1).any() or count.sum() != len(values):
+            raise UsageError(
+                f"length must say how many of the {len(values):,} pieces each text has, 1 or more, as whole numbers "
+                f"(n,); it has {count.size:,}, with the sum {count.sum() if count.dtype.kind in 'iu' else '?'}."
+            )
+        return cls(values, np.arange(len(values)), np.cumsum(count) - count, count.astype(np.int64))
+
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.start), self.values.shape[1]
