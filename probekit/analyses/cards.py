@@ -18,12 +18,15 @@ from probekit.monitors.format import check_replaced
 from probekit.monitors.probe import LABELS, NUMBERS, Probe
 from probekit.probes.kept import Weights
 from probekit.rows.schema import layer_labels
+from probekit.statistics.bootstrap import bounds
 from probekit.statistics.calibration import BINS
 from probekit.statistics.detection import area, area_interval, own_recall, rate_interval, threshold, too_few_above
 from probekit.statistics.predictions import Predictions
 
 RATES = (0.01, 0.05, 0.1)
 """Rates of false positives for which a card of two classes has thresholds."""
+ABOVE, FOUND = "false-positives-at-threshold", "recall-at-threshold"
+"""The shares of negatives and of positives above the card's threshold."""
 OF_DATA = ("task", "split", "n", "data_digest")
 ENCODER = (
     *("model", "checkpoint", "step", "revision", "weights_digest", "tokenizer_digest", "random_weights", "base"),
@@ -180,3 +183,20 @@ def threshold_of(
         "rate_low": low, "rate_high": high, "recall": _number(value[0]), "recall_low": _number(recall_low[0]),
         "recall_high": _number(recall_high[0]), "level": options.level, "why": why,
     }  # fmt: skip
+
+
+def share_above(
+    point: Mapping[str, Any], gold: np.ndarray, scores: np.ndarray, side: int, groups: np.ndarray | None,
+    options: Evaluation,
+) -> tuple[float, float, float, str]:  # fmt: skip
+    """The share of the examples of class ``side`` above the card's threshold, its interval, and why it has none."""
+    mine = gold == side
+    above = (scores[mine] > point["threshold"]).astype(np.int64)
+    if not len(above):
+        return np.nan, np.nan, np.nan, "no example of the class"
+    found = bounds(
+        np.ones(len(above), np.int64), above[None], "accuracy", groups=None if groups is None else groups[mine],
+        resamples=options.resamples or 0, level=options.level, seed=options.seed,
+    )  # fmt: skip
+    low, high = found.ci[0]
+    return float(found.value[0]), float(low), float(high), str(found.why[0])

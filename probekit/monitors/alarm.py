@@ -108,7 +108,7 @@ class Alarm(Checked):
         Raises
         ------
         UsageError
-            If there are fewer than about 1 / rate texts, or groups of them, or the arrays do not fit each other.
+            If there are fewer than 1 / rate - 1 texts, or groups of them, or the arrays do not fit each other.
 
         Examples
         --------
@@ -122,7 +122,7 @@ class Alarm(Checked):
         if (above := promised(of_texts, rate, groups)) < 0:
             of = "" if groups is None else f" in {len(np.unique(groups))} groups"
             raise UsageError(
-                f"{len(length)} harmless texts{of} cannot resolve a rate of {rate:g}; {math.ceil(1 / rate - 1e-9)} "
+                f"{len(length)} harmless texts{of} cannot resolve a rate of {rate:g}; {math.ceil(1 / rate - 1e-9) - 1} "
                 f"{'texts' if groups is None else 'groups of equal size'} can. Give more texts, or a higher rate."
             )
         at = float(np.sort(of_texts)[-1 - above])

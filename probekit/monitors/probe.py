@@ -288,7 +288,7 @@ class Probe:
         Parameters
         ----------
         texts : sequence
-            Harmless texts, of the kind that the model will write; 1 / rate at least.
+            Harmless texts, of the kind that the model will write; 1 / rate - 1 at least.
         **options
             ``rule`` ("rolling:10"; of a monitor its own), ``rate`` (0.01), ``groups`` of texts that are not
             independent, ``on`` (their name), ``model``, ``device``, ``anyway``.

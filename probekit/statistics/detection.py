@@ -202,8 +202,9 @@ def too_few_above(
         above = len(np.unique(np.asarray(groups)[highest]))
     if above >= FEWEST_ABOVE:
         return ""
-    of = "" if above == count else f" (of {above} {'group' if above == 1 else 'groups'})"
-    return f"{count} of the {len(at)} negatives{where}{of} lie above the threshold; intervals need {FEWEST_ABOVE}"
+    of, units = ("", "") if above == count else (f" (of {above} {'group' if above == 1 else 'groups'})", " groups")
+    said = f"{count} of the {len(at)} negatives{where}{of} lie above the threshold"
+    return f"{said}; intervals need {FEWEST_ABOVE}{units}"
 
 
 def smallest_rate(negatives: int) -> float:

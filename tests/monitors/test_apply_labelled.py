@@ -158,3 +158,27 @@ def test_other_predictions_are_refused(kept, caches, encoder, tmp_path):
     (tmp_path / "a.txt").write_text("the cat")
     with pytest.raises(UsageError, match="a file of texts has no labels"):
         probekit.apply(folder, tmp_path / "a.txt", beside=result, model=encoder)
+
+
+def test_metrics_are_those_of_the_card_and_rates_those_of_its_threshold(caches, tmp_path):
+    how = {"controls": 0, "resamples": 100, "layers": "1", "penalties": (1.0,), "folds": 2}
+    probe = probekit.probe(caches["train"], caches["dev"], metrics="auroc,recall-at-fpr-0.1", **how).probe()
+    found = probekit.apply(probe, caches["train"], rate=0.1, resamples=100)
+    rows = found.rows[found.rows["metric"] != "probe-score"].set_index("metric")
+    assert rows.index[0] == "auroc"
+    assert rows.index.is_unique
+    assert {"recall-at-fpr-0.1", "log-loss", *caches["train"].spec["metrics"]} <= {*rows.index}
+    known = {one["metric"]: one["value"] for one in probe.card["metrics"]}
+    assert rows.loc["auroc", "kept"] == known["auroc"]
+    scores, y = probe.decision_function(caches["train"].layer(1)), caches["train"].labels
+    point, above = probe.operating_point(0.1), scores > probe.threshold(0.1)
+    sides = (("false-positives-at-threshold", 0, "rate"), ("recall-at-threshold", 1, "recall"))
+    for name, side, key in sides:
+        row = rows.loc[name]
+        assert row["value"] == pytest.approx(above[y == side].mean())
+        assert row["n"] == (y == side).sum()
+        assert row["ci_low"] <= row["value"] <= row["ci_high"] > row["ci_low"]
+        for end in ("", "_low", "_high"):
+            assert row[f"kept{end}"] == pytest.approx(point[key + end] or np.nan, nan_ok=True)
+    assert f"here it flags {100 * above[y == 0].mean():.1f} [" in found.verdict[-1]
+    assert "flagged 10 % of the negatives of dev; on similar texts expect" in found.verdict[-1]

@@ -133,6 +133,7 @@ def test_intervals_and_why_there_is_none() -> None:
     y, scores = np.repeat([0, 1], 150), np.repeat(np.random.default_rng(0).normal(size=50), 6)
     copied = np.arange(300) // 6
     assert too_few_above(y, scores, 0.05) == ""
+    assert too_few_above(y, scores, 0.05, copied).endswith("need 5 groups")
     assert too_few_above(y, scores, 0.05, copied).startswith("7 of the 150 negatives (of 2 groups) lie above")
     few = table(n=30)
     for name, why in (

@@ -93,9 +93,11 @@ def apply(
         the class and its probability; with ``rate`` also ``above``, whether the score is above the card's ``threshold``
         for this rate, whose interval is ``rate_low`` to ``rate_high``.
 
-        On labelled data also a row for each metric, with its interval, and the value on the dev split that the probe
-        was kept with (``kept``, ``kept_low``, ``kept_high``); with ``beside`` rows "difference(METRIC)", now minus
-        then, with interval and p; and the predictions.
+        On labelled data also a row for each metric of the card and of the task, with its interval, and the value on the
+        dev split that the probe was kept with (``kept``, ``kept_low``, ``kept_high``); with ``rate``
+        "false-positives-at-threshold" and "recall-at-threshold", the shares of negatives (class 0) and of positives
+        (class 1) above the card's threshold; with ``beside`` rows "difference(METRIC)", now minus then, with interval
+        and p; and the predictions.
 
     Raises
     ------

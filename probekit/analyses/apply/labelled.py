@@ -12,9 +12,11 @@ from scipy.special import log_expit
 
 from probekit.activations import ActivationCache
 from probekit.analyses.apply import ApplyOptions
+from probekit.analyses.cards import ABOVE, FOUND, share_above
 from probekit.analyses.compare.measure import Evaluated, predictions_of
 from probekit.analyses.vectors import LayerVectors, with_label_sets
 from probekit.errors import UsageError
+from probekit.metrics import metric, unfit
 from probekit.monitors.probe import LABELS, NUMBERS, Probe
 from probekit.probes.protocol.diagnostic import gathered
 from probekit.probes.protocol.experiment import Fits
@@ -43,10 +45,17 @@ def evaluated(
     if (labels.y.dtype.kind == "f") != (probe.kind in NUMBERS and of.label_sets is None):
         return None
     at = _places(probe, names)
-    metrics = tuple(cache.spec["metrics"])
+    metrics = _metrics(probe, cache)
     if of.label_sets is not None:
         return _of_sets(probe, logits[:, at], of.label_sets, labels, names, metrics, about)
     return _of_one(probe, logits, replace(labels, y=np.array([*at, -1])[labels.y]) if at else labels, metrics, about)
+
+
+def _metrics(probe: Probe, cache: ActivationCache) -> tuple[str, ...]:
+    """Those of the probe's card, then those of the data's task."""
+    names = (*(one["metric"] for one in probe.card.get("metrics", ())), *cache.spec["metrics"])
+    plain = (one for one in map(metric, dict.fromkeys(names)) if one.evaluates and not one.derived)
+    return tuple(one.name for one in plain if not unfit([one.name], cache.spec["kind"]))
 
 
 def _places(probe: Probe, names: tuple[str, ...]) -> list[int]:
@@ -105,6 +114,21 @@ def beside_card(probe: Probe, found: Predictions, options: ApplyOptions) -> pd.D
     return rows.assign(**{
         column: [np.nan if (value := one.get(key)) is None else value for one in kept] for column, key in KEPT.items()
     })  # fmt: skip
+
+
+def at_threshold(
+    probe: Probe, found: Predictions, scores: np.ndarray, rate: float, options: ApplyOptions
+) -> pd.DataFrame:
+    """The rate of false positives and the recall at the card's threshold, beside those of the card."""
+    point, gold = probe.operating_point(rate), np.atleast_2d(found.gold)[0]
+    rows = []
+    for side, (name, key) in enumerate(((ABOVE, "rate"), (FOUND, "recall"))):
+        value, low, high, why = share_above(point, gold, scores, side, found.groups, options)
+        kept = {column: point.get(key + end) for column, end in zip(KEPT, ("", "_low", "_high"), strict=True)}
+        rows.append({"metric": name, "value": value, "ci_low": low, "ci_high": high, "why": why, **kept})
+    counts = [int((gold == side).sum()) for side in (0, 1)]
+    fit = found.fits.iloc[[0, 0]].reset_index(drop=True)
+    return pd.concat([fit.drop(columns="n"), pd.DataFrame(rows).assign(n=counts)], axis=1)
 
 
 def paired(

@@ -15,7 +15,7 @@ import pandas as pd
 from probekit.activations import ActivationCache
 from probekit.activations.writing.job import cache_activations
 from probekit.analyses.apply import ApplyOptions
-from probekit.analyses.apply.labelled import beside_card, evaluated, paired
+from probekit.analyses.apply.labelled import at_threshold, beside_card, evaluated, paired
 from probekit.analyses.cards import ENCODER
 from probekit.analyses.compare.measure import Evaluated
 from probekit.analyses.options import PairVector, SpanVector, VectorOptions
@@ -176,6 +176,9 @@ def _of_cache(
     if (found := evaluated(probe, logits, cache, of, about)) is not None:
         predictions = (found,)
         rows.insert(0, beside_card(probe, found, options))
+        if options.rate is not None:
+            known = probe.scores(logits[of.labels.known])
+            rows.insert(1, at_threshold(probe, found, known, options.rate, options))
     if beside is not None:
         if found is None:
             raise UsageError("beside compares predictions of labelled examples; these have no labels of the probe's.")

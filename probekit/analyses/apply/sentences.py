@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from probekit.analyses.cards import ABOVE, FOUND
 from probekit.display import p_value
 from probekit.rows.schema import layer_labels
 from probekit.statistics.predictions import Predictions
+from probekit.view import bracketed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,16 +30,30 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         paired = of_pairs[of_pairs["metric"] == f"difference({first['metric']})"]
         yield f"{where}: {here}{ends}{then}{_difference(paired)}{p}; {first['n']:,} examples"
     if "above" in rows and rows["above"].notna().any():
-        yield _above(rows[rows["above"].notna()])
+        yield _above(rows[rows["above"].notna()]) + _at_threshold(measured)
 
 
 def _above(rows: pd.DataFrame) -> str:
     """How many scores are above the card's threshold, and how many of negatives like those of dev would be."""
     one, above = rows.iloc[0], int(rows["above"].sum())
-    ends = f" [{_share(one['rate_low'])}, {_share(one['rate_high'])}]" if one["rate_low"] == one["rate_low"] else ""
+    said = (
+        f"{above:,} of {len(rows):,} scores ({_share(above / len(rows))} %) are above {one['threshold']:.3g}; when it "
+        f"was kept, this threshold flagged {_share(one['rate'])} % of the negatives of dev"
+    )
+    if one["rate_low"] != one["rate_low"]:
+        return said
+    return f"{said}; on similar texts expect {_share(one['rate_low'])} to {_share(one['rate_high'])} %"
+
+
+def _at_threshold(rows: pd.DataFrame) -> str:
+    """The rate of false positives and the recall of labelled texts, as a clause; "" without labels."""
+    known = {row["metric"]: row for row in rows.to_dict("records") if row["metric"] in (ABOVE, FOUND)}
+    if not known:
+        return ""
+    rate, recall = known[ABOVE], known[FOUND]
+    then = f", {recall['kept']:.3f} when it was kept" if recall["kept"] == recall["kept"] else ""
     return (
-        f"{above:,} of {len(rows):,} scores ({_share(above / len(rows))} %) are above {one['threshold']:.3g}; of "
-        f"negatives like those of the probe's own dev split, {_share(one['rate'])} %{ends} are"
+        f"; here it flags {bracketed(rate, '.1f', scale=100)} % of negatives, recall {bracketed(recall, '.3f')}{then}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from probekit.analyses.cards import ABOVE, FOUND, share_above
 from probekit.analyses.recheck import RecheckOptions
 from probekit.analyses.recheck.decision import Change
 from probekit.metrics import derive, metric
@@ -28,8 +29,6 @@ from probekit.statistics.predictions import Predictions
 from probekit.statistics.scored import RATES
 
 AREA = "auroc"
-ABOVE, FOUND = "false-positives-at-threshold", "recall-at-threshold"
-"""The shares of negatives and of positives above the card's threshold."""
 Ends = tuple[float, float, float, str]
 """A number, its interval, and the reason why it has none."""
 
@@ -150,17 +149,8 @@ def _of_rate(known: Mapping[str, Any], readings: Readings, options: RecheckOptio
 
 def _share(known: Mapping[str, Any], readings: Readings, side: int, options: RecheckOptions) -> Ends:
     """The share of one class above the card's threshold, read the new way."""
-    mine, groups = readings.gold == side, readings.said.groups
     assert readings.scores is not None
-    above = (readings.scores[-1][mine] > known["threshold"]).astype(np.int64)
-    if not len(above):
-        return nan, nan, nan, "no example of the class"
-    found = bounds(
-        np.ones(len(above), np.int64), above[None], "accuracy", groups=None if groups is None else groups[mine],
-        resamples=options.resamples, level=options.level, seed=options.seed,
-    )  # fmt: skip
-    low, high = found.ci[0]
-    return float(found.value[0]), float(low), float(high), str(found.why[0])
+    return share_above(known, readings.gold, readings.scores[-1], side, readings.said.groups, options)
 
 
 def _beside(probe: Probe, readings: Readings, options: RecheckOptions) -> Iterator[Change]:

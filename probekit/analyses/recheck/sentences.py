@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from probekit.analyses.cards import ABOVE, FOUND
 from probekit.analyses.recheck import with_texts
-from probekit.analyses.recheck.changes import ABOVE, FOUND
 from probekit.analyses.recheck.decision import Answer, Finding
 from probekit.metrics import derive
 from probekit.statistics.predictions import Predictions
@@ -86,7 +86,7 @@ def _at_threshold(known: Mapping[str, Any]) -> str:
     if (rate := known.get(ABOVE)) is None:
         return "the card has no threshold to check; " if derive("difference", "auroc") in known else ""
     share = {"value": rate["after"], **{end: rate[end] + rate["before"] for end in ("ci_low", "ci_high")}}
-    said = f"the threshold for {100 * rate['before']:g} % lets {bracketed(share, '.1f', scale=100)} % through"
+    said = f"the threshold for {100 * rate['before']:g} % flags {bracketed(share, '.1f', scale=100)} % of negatives"
     before = known.get(derive("difference", ABOVE))
     then = f" ({100 * before['before']:.1f} % before)" if before is not None else ""
     found = known[derive("difference", FOUND)]
@@ -102,9 +102,10 @@ def _scores(shift: Mapping[Any, Any], known: Mapping[str, Any]) -> str:
 
 
 def _new(row: Mapping[str, Any]) -> str:
-    """The new threshold, with what it lets through and finds."""
+    """The new threshold, with what it flags and finds."""
     if row["value"] != row["value"]:
         return f"no new threshold: {row['why']}"
     ends = {"value": row["rate"], "ci_low": row["rate_low"], "ci_high": row["rate_high"]}
     recall = bracketed(row, ".3f", ("recall", "recall_low", "recall_high"))
-    return f"a new threshold, {row['value']:.4g}, lets {bracketed(ends, '.1f', scale=100)} % through, recall {recall}"
+    flagged = bracketed(ends, ".1f", scale=100)
+    return f"a new threshold, {row['value']:.4g}, flags {flagged} % of negatives, recall {recall}"
