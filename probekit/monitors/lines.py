@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ def monitor(
     alarm: str | Path | Alarm | None = None,
     harmless: Path | None = None,
     rule: str | None = None,
+    groups: str | None = None,
     save_alarm: Path | None = None,
     device: str = "auto",
     anyway: bool = False,
@@ -65,6 +67,9 @@ def monitor(
         A file of harmless texts (.txt, a text a line; .jsonl), on which an alarm is calibrated.
     rule : str, optional
         The alarm's rule: max, mean, ema:DECAY, rolling:PIECES or cusum:DRIFT (default: that of a monitor, rolling:10).
+    groups : str, optional
+        The field of the harmless texts (.jsonl) that names the group of each: texts of one author, template or
+        conversation, which are not independent.
     save_alarm : path, optional
         Keep the alarm that is calibrated on ``harmless`` in this file.
     device : str
@@ -97,12 +102,15 @@ def monitor(
         probekit monitor kept/sst2 chats.jsonl --model ./my-llama
         probekit monitor kept/sst2 chats.jsonl --rate 0.05
         probekit monitor kept/sst2 --harmless benign.txt --rule max --rate 0.001 --save-alarm chats.alarm.json
+        probekit monitor kept/sst2 --harmless benign.jsonl --groups author
         probekit monitor kept/sst2 --alarm chats.alarm.json
     """
     kept = probe if isinstance(probe, Probe) else load_probe(probe, layer)
     above = _above(kept, rate, alarm=alarm is not None, harmless=harmless is not None)
-    if harmless is None and (rule is not None or save_alarm is not None):
-        raise UsageError("rule and save_alarm are for an alarm that harmless texts calibrate; give them with harmless.")
+    if harmless is None and (rule, groups, save_alarm) != (None, None, None):
+        raise UsageError(
+            "rule, groups and save_alarm are for an alarm that harmless texts calibrate; give them with harmless."
+        )
     held = alarm if alarm is None or isinstance(alarm, Alarm) else load_alarm(alarm)
     if held is not None:
         held.check(kept)
@@ -110,9 +118,9 @@ def monitor(
         ALARM_FILE.check(save_alarm)
     encoder, _ = load_model(kept, model, device=device, anyway=anyway)
     if harmless is not None:
-        texts, _ = read_texts(harmless)
-        share = 0.01 if rate is None else rate
-        held = alarm_of(kept, texts, rule=rule, rate=share, model=encoder, on=harmless.name, anyway=anyway)
+        texts, _ = read_texts(harmless, groups)
+        share, of = 0.01 if rate is None else rate, None if groups is None else [e.group for e in texts]
+        held = alarm_of(kept, texts, rule=rule, rate=share, model=encoder, on=harmless.name, groups=of, anyway=anyway)
         if save_alarm is not None:
             held.save(save_alarm)
     return (_answer(kept, encoder, line, i, held, above) for i, line in enumerate(_lines(lines), 1) if line.strip())
@@ -187,10 +195,11 @@ def example_of(record: Mapping[str, Any], number: int) -> Example:
     return Example(str(number if name is None else name), text, pair=pair, words=tuple(words) if words else None)
 
 
-def read_texts(path: str | Path) -> tuple[list[Example], str]:
+def read_texts(path: str | Path, groups: str | None = None) -> tuple[list[Example], str]:
     """The texts of a file (.txt, a text a line; .jsonl; also .gz), and the digest of its bytes.
 
     Their ids are those of the file, or the numbers of their lines, from 1; blank lines are left out, and counted.
+    ``groups`` is the field that names their groups.
 
     Raises
     ------
@@ -201,7 +210,10 @@ def read_texts(path: str | Path) -> tuple[list[Example], str]:
     found = []
     for number, record in records.read(0, records.count):
         try:
-            found.append(example_of(record, number))
+            if groups is not None and record.get(groups) is None:
+                raise ValueError(f"wanted the group of the text in the field {groups!r}; found {', '.join(record)}.")
+            example = example_of(record, number)
+            found.append(example if groups is None else replace(example, group=str(record[groups])))
         except ValueError as error:
             raise DataError(str(error), file=path, line=number) from None
     if not found:

@@ -62,12 +62,28 @@ def test_monitor_takes_and_keeps_alarms(kept, encoder, harmless, tmp_path, alarm
     for wrong, why in (
         ({"alarm": alarm, "rate": 0.1}, "has its own rate"),
         ({"alarm": alarm, "harmless": harmless}, "has its own rate"),
-        ({"rule": "max"}, "give them with harmless"), ({"save_alarm": tmp_path / "b.json"}, "give them with harmless"),
+        ({"rule": "max"}, "give them with harmless"), ({"groups": "author"}, "give them with harmless"),
+        ({"save_alarm": tmp_path / "b.json"}, "give them with harmless"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=why):
             probekit.monitor(kept[0], TEXTS, **how, **wrong)
     with pytest.raises(UsageError, match=r"another probe \(layer 2, digest .*; this one is of layer 1"):
         probekit.monitor(kept[0], TEXTS, layer="1", model=encoder, alarm=alarm)
+
+
+def test_monitor_counts_groups_of_harmless_texts(kept, encoder, harmless, tmp_path):
+    """As the alarm of the same texts and groups does; without the field, the line is named."""
+    texts, authors = harmless.read_text().splitlines(), [k // 2 for k in range(40)]
+    lines = [json.dumps({"text": text, "author": author}) for text, author in zip(texts, authors, strict=True)]
+    (tmp_path / "harmless.jsonl").write_text("\n".join(lines))
+    how = {"layer": "2", "model": encoder, "harmless": tmp_path / "harmless.jsonl", "rule": "max", "rate": 0.1}
+    probekit.monitor(kept[0], TEXTS, **how, groups="author", save_alarm=tmp_path / "a.json")
+    found, probe = probekit.load_alarm(tmp_path / "a.json"), probekit.load_probe(kept[0], 2)
+    alarms = [probe.alarm(texts, rule="max", rate=0.1, model=encoder, groups=of) for of in (authors, None)]
+    assert (found.threshold, found.high) == (alarms[0].threshold, alarms[0].high)
+    assert found.high > alarms[1].high
+    with pytest.raises(DataError, match="line 1: wanted the group of the text in the field 'by'; found text, author"):
+        probekit.monitor(kept[0], TEXTS, **how, groups="by")
 
 
 @pytest.mark.parametrize(

@@ -315,3 +315,12 @@ def test_vectors_that_do_not_fit():
     with pytest.raises(UsageError, match="has no direction"):
         _ = Probe(weights_of(fitted("mlp", 2)[0]), card()).direction
     assert probekit.load_probe is load_probe
+
+
+def test_keeping_probes_that_beat_no_permuted_labels_warns(caches, tmp_path, caplog):
+    how = {"controls": 0, "resamples": 100, "layers": "1", "penalties": (1.0,), "folds": 2}
+    result = probekit.probe(caches["train"], caches["dev"], **how)
+    assert "may be chance" not in caplog.text
+    assert result.probe().card["metrics"][0]["p_adjusted"] > 0.05
+    probekit.probe(caches["train"], caches["dev"], keep=tmp_path / "kept", **how)
+    assert "no probe of layer 1 is shown to beat permuted labels (p > 0.05): the scores may be chance" in caplog.text

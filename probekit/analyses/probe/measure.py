@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from probekit.analyses.features import read_of_dictionary
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
 from probekit.analyses.vectors import columns_of, layer_vectors, with_label_sets
+from probekit.analyses.verdict.words import layers
 from probekit.errors import UsageError
 from probekit.monitors.probe import Probe, save_probes
 from probekit.notes import logger
@@ -59,7 +60,18 @@ def measure(
         log.warning("nothing is kept: of several labels, only linear probes can be.")
     elif keep is not None:
         save_probes(kept, keep)
+        if weak := _no_better(kept, 1 - options.level):
+            log.warning(
+                "no probe of %s is shown to beat permuted labels (p > %.2g): the scores may be chance.",
+                layers(weak), 1 - options.level,
+            )  # fmt: skip
     return result
+
+
+def _no_better(kept: Sequence[Probe], alpha: float) -> list[str]:
+    """The layers whose main metric is not shown to beat permuted labels, of those where it was tested."""
+    p = ((one.layer, one.card["metrics"][0]["p_adjusted"]) for one in kept)
+    return [layer for layer, value in p if value is not None and value > alpha]
 
 
 def probe_pair(
