@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ import probekit
 from probekit.activations import ActivationCache
 from probekit.analyses.exploration import scene
 from probekit.errors import CacheMismatch, UsageError
+from probekit.probes.units.rankings import mean_differences
 from probekit.projection import fit_discriminant
 
 
@@ -207,6 +209,11 @@ def test_ranking_of_units(found, toys):
     coef = found.sources.discriminant(0, 1).coef
     weights = (coef[1] - coef[0]) * x.std(0)
     assert by_probe["score"].to_numpy() == pytest.approx(weights[by_probe["unit"]])
+    assert by_probe["unit"].tolist() == np.argsort(-np.abs(weights), kind="stable").tolist()
+    every = replace(found, label_names=(*found.label_names, "maybe")).rank_units(0, 1, k=32)  # of no label in special
+    assert every["score"].to_numpy() == pytest.approx(np.sqrt(2) * np.abs(weights[every["unit"]]))
+    numbers = replace(found, labels=np.where(known, y, np.nan).astype(float)).rank_units(0, 1, by="correlation", k=5)
+    assert numbers["score"].to_numpy() == pytest.approx(mean_differences(x[known], y[known], 0)[numbers["unit"]])
 
 
 def test_selections_come_back_as_tables_and_tasks(found, toys, tmp_path):

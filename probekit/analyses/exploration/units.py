@@ -11,6 +11,7 @@ from scipy import stats
 from probekit.analyses.exploration.selection import label_texts
 from probekit.analyses.exploration.texts import surfaces
 from probekit.errors import UsageError, did_you_mean
+from probekit.probes.units.rankings import Ranked, by_lines
 from probekit.projection.plane import blocks, centre
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def rank_units(
         mean, square = centre(x), np.zeros(x.shape[1])
         for part in blocks(x):
             square += ((part - mean) ** 2).sum(0)
-        scores = np.array(weights) * np.sqrt(square / len(scene))  # weight of a standardised unit
+        ranked = by_lines(np.array(weights), np.sqrt(square / len(scene)))
     else:
         known = ~np.isnan(scene.labels) if numbers else scene.labels >= 0
         labels = scene.labels[known]
@@ -238,6 +239,6 @@ def rank_units(
         if not varied:
             raise UsageError("all labels are equal, so no unit correlates with them.")
         scores = np.array([correlations(x[known], target) for target in varied])
-    score = np.linalg.norm(scores, axis=0) if every else scores[0]
-    top = np.argsort(-np.abs(score), kind="stable")[:k]
-    return pd.DataFrame({"unit": top, "score": score[top]})
+        ranked = Ranked.of(np.linalg.norm(scores, axis=0) if every else scores[0])
+    top = ranked.order[:k]
+    return pd.DataFrame({"unit": top, "score": ranked.score[top]})

@@ -136,7 +136,11 @@ def weight_times_spread(weights: Weights, spread: np.ndarray) -> Ranked:
     spread : np.ndarray
         (d,), the standard deviation of each unit.
     """
-    lines = one_line(weights).arrays["weight"] if weights.outputs == 2 else weights.arrays["weight"]
+    return by_lines((one_line(weights) if weights.outputs == 2 else weights).arrays["weight"], spread)
+
+
+def by_lines(lines: np.ndarray, spread: np.ndarray) -> Ranked:
+    """By the weights of one logit, or of a logit of each class (lines, d), times the spread of each unit (d,)."""
     lines = lines.astype(np.float64) * spread
     if len(lines) == 1:
         return Ranked.of(lines[0])
