@@ -220,6 +220,7 @@ def test_findings():
     assert change(0.03, 0.5, better=0).finding is Finding.MOVED
     assert change(-0.5, 0.01, better=-1).finding is Finding.HOLDS  # a loss that became smaller
     assert change(0.03, 0.05, better=-1).finding is Finding.MOVED
+    assert change(0.021, 0.5, better=0, reach=1.1).finding is Finding.OPEN
     nan = float("nan")
     assert change(nan, nan).finding is Finding.OPEN
     assert change(nan, nan, same=True).finding is Finding.HOLDS

@@ -8,6 +8,7 @@ from math import isnan, nan, sqrt
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from probekit.analyses.cards import ABOVE, FOUND, share_above
 from probekit.analyses.recheck import RecheckOptions
@@ -129,8 +130,14 @@ def _paired_at(known: Mapping[str, Any], readings: Readings, options: RecheckOpt
             log_loss=None, prior_loss=None, probabilities=None, label_names=(), metrics=("accuracy",),
         )  # fmt: skip
         change = _of_metric(part, "accuracy", options, ranking=False)
-        yield replace(change, metric=derive("difference", name), margin=margin, better=better)
-    yield replace(_of_rate(known, readings, options), needed=False)
+        reach = _of_two(options.level) if name == ABOVE else 1.0
+        yield replace(change, metric=derive("difference", name), margin=margin, better=better, reach=reach)
+    yield replace(_of_rate(known, readings, options), needed=False, reach=_of_two(options.level))
+
+
+def _of_two(level: float) -> float:
+    """How much further an interval reaches if two tests share the error of one (Bonferroni)."""
+    return float(stats.norm.ppf(1 - (1 - level) / 4) / stats.norm.ppf(1 - (1 - level) / 2))
 
 
 def _sides(options: RecheckOptions) -> tuple[tuple[str, int, float, int], ...]:

@@ -61,6 +61,9 @@ class Change:
         Whether a pass, or a stale threshold, needs that it holds; of others only that they have not moved.
     same : bool
         Whether no example changed what the number depends on, so that no interval can be had, and none is needed.
+    reach : float
+        How many times as far as its interval its margin must be for it to have moved: above 1 where two tests can say
+        so.
     n, why : int, str
         The number of examples, and the reason why there is no interval.
     """
@@ -76,6 +79,7 @@ class Change:
     ranking: bool = False
     needed: bool = True
     same: bool = False
+    reach: float = 1.0
     n: int = 0
     why: str = ""
 
@@ -87,6 +91,8 @@ class Change:
         low, high = (-self.high, -self.low) if self.better < 0 else (self.low, self.high)
         if low > -self.margin and (self.better or high < self.margin):
             return Finding.HOLDS
+        value = -self.value if self.better < 0 else self.value
+        low, high = (value + self.reach * (end - value) for end in (low, high))
         if high < -self.margin or (not self.better and low > self.margin):
             return Finding.MOVED
         return Finding.OPEN
