@@ -47,7 +47,9 @@ class PlotOptions(Checked):
         False, "Also draw what probes trained on shuffled labels reach; p and markers are about permuted labels."
     )
     layer: str | None = option(
-        None, "Layer to draw; by default that with the highest mean diagonal of AUROC, for each model."
+        None,
+        "Layer to draw; by default, for each model, that with the highest mean diagonal of AUROC (shift), or where the "
+        "first units differ most from random ones (units).",
     )
     layers: LayerNames | None = option(
         None,
