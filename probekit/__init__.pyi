@@ -34,6 +34,7 @@ from .analyses import choices as choices
 from .analyses import compare as compare
 from .analyses import edges as edges
 from .analyses import ensemble as ensemble
+from .analyses import explain as explain
 from .analyses import geometry as geometry
 from .analyses import glue_score as glue_score
 from .analyses import guidelines as guidelines

@@ -585,6 +585,8 @@ METRICS = _Metrics(
     Metric("perplexity", "Perplexity", (1.0, inf), "lower", ""),
     Metric("probe-score", "Score of a probe", better="", unit="logits"),
     Metric("probability", "Probability of a class", SHARE, ""),
+    Metric("semi-partial-r2", "Share of the variance of the scores", SHARE, ""),
+    Metric("lens-product", "Product of the direction with a piece", better=""),
     Metric("unit-score", "Score of a unit", better=""),
     Metric("selection-share", "Halves of train with the unit\namong the first", SHARE, ""),
     Metric("rank-biased-overlap", "Rank-biased overlap", SHARE, "", alike=True),

@@ -119,6 +119,7 @@ CALLS: dict[str, Call] = {
     "probe": Call(PAIR, {**FEW, **QUICK, "folds": 2, "penalties": (1.0,)}),
     "apply": Call(("kept", "train.h5"), QUICK),
     "recheck": Call(("kept", "dev.h5"), {"before": "train.h5", **QUICK, **CPU}),
+    "explain": Call(("kept", "dev.h5"), {"draws": 19, "top": 2, **QUICK, **CPU}),
     "load_probe": Call(("kept",)),
     "load_alarm": Call(("alarm.json",)),
     "import_probe": Call(("coef.npz", "dev.h5"), {"layer": "1", **QUICK}),

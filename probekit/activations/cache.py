@@ -492,6 +492,11 @@ class ActivationCache:
         return view(self, task, split)
 
     @property
+    def has_pieces(self) -> bool:
+        """Whether the cache says which pieces its texts have; vectors of other programs may come without them."""
+        return self._has("/pieces/length") and self._has("/pieces/token_ids")
+
+    @property
     def pieces(self) -> tuple[Ragged, ...]:
         """Ids of the pieces that the model read, without special ones: a Ragged of n items for each text of an example.
 

@@ -4,6 +4,7 @@ from .directions import directions as directions
 from .domains import domains as domains
 from .edges import edges as edges
 from .ensemble import ensemble as ensemble
+from .explain import explain as explain
 from .exploration import Scene as Scene
 from .exploration import scene as scene
 from .geometry import geometry as geometry

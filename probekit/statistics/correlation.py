@@ -343,7 +343,7 @@ def _related(
             continue
         extreme = int((np.abs(null[:, k]) >= abs(value[k]) - TIE).sum())
         p = extreme / len(null) if exact else (extreme + 1) / (len(null) + 1)
-        low, high = _bca(value[k], again[:, k], jackknife[:, k], level) if len(jackknife) >= FEW else (np.nan, np.nan)
+        low, high = bca(value[k], again[:, k], jackknife[:, k], level) if len(jackknife) >= FEW else (np.nan, np.nan)
         correlations[name] = Correlation(float(value[k]), low, high, p, n, exact, int(np.isnan(again[:, k]).sum()))
     return correlations
 
@@ -355,7 +355,7 @@ def _each(samples: Iterable[Points]) -> np.ndarray:
     return np.concatenate([np.empty((0, len(STATISTICS))), *found])
 
 
-def _bca(value: float, again: np.ndarray, jackknife: np.ndarray, level: float) -> tuple[float, float]:
+def bca(value: float, again: np.ndarray, jackknife: np.ndarray, level: float) -> tuple[float, float]:
     """Bias-corrected and accelerated interval (Efron 1987); NaN if the resamples do not determine it."""
     defined = again[~np.isnan(again)]
     if not len(defined) or 2 * len(defined) < len(again) or np.ptp(defined) <= TIE:

@@ -251,6 +251,7 @@ READ = {
     "pairs": {"source", "task", "data_dir", "pooling", "layers", "device", "model_name", "dtype", "revision", "scores",
               "by", "prefix"},
     "apply": {"probe", "data", "split", "data_dir", "model", "layer", "by", "anyway", "beside", "device"},
+    "explain": {"probe", "data", "split", "data_dir", "model", "layer", "by", "lens", "anyway", "device"},
     "import_probe": {"coefficients", "cache", "layer", "pooling"},
     "recheck": {
         "probe", "data", "before", "split", "data_dir", "model", "layer", "dtype", "template",

@@ -44,7 +44,7 @@ def evaluated(
         return None
     if (labels.y.dtype.kind == "f") != (probe.kind in NUMBERS and of.label_sets is None):
         return None
-    at = _places(probe, names)
+    at = places(probe, names)
     metrics = _metrics(probe, cache)
     if of.label_sets is not None:
         return _of_sets(probe, logits[:, at], of.label_sets, labels, names, metrics, about)
@@ -58,7 +58,7 @@ def _metrics(probe: Probe, cache: ActivationCache) -> tuple[str, ...]:
     return tuple(one.name for one in plain if not unfit([one.name], cache.spec["kind"]))
 
 
-def _places(probe: Probe, names: tuple[str, ...]) -> list[int]:
+def places(probe: Probe, names: tuple[str, ...]) -> list[int]:
     """The number of each class, label or number of the data among the probe's."""
     if strange := [name for name in names if name not in probe.classes]:
         what = "labels" if probe.kind in LABELS else "classes"

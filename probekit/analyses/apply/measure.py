@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,45 +79,72 @@ def _applied(
     source, split, data_dir = data
     if isinstance(source, ActivationCache):
         return _of_cache(kept, source, beside, options)
-    if not isinstance(source, Task) and _is_cache(str(source)):
+    if not isinstance(source, Task) and is_cache(str(source)):
         if split is not None or options.by == "piece":
             raise UsageError("a cache has one split, and its examples are scored; leave out --split and --by.")
         with ActivationCache(source) as cache:
             return _of_cache(kept, cache, beside, options)
+    texts = texts_of(source, split, data_dir)
+    task = texts.task
+    if task is None and beside is not None:
+        raise UsageError("beside compares predictions of labelled examples; a file of texts has no labels.")
+    if task is None or options.by == "piece":
+        return _of_texts(kept, texts.examples, texts.where, texts.read, model, options, progress)
+    name, read, examples = texts.where["split"], texts.read, texts.examples
+    with cached(kept, task, name, model, options, progress) as cache:
+        found = _of_cache(kept, cache, beside, options, examples)
+        read_by = {name: cache.spec[name] for name in ENCODER if cache.spec.get(name) is not None}
+        return replace(found, reads=(read, read_of_model(model_name(kept, model), read_by), *found.reads[1:]))
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The examples of a file of texts, or of a split of a task.
+
+    Attributes
+    ----------
+    examples : list of Example
+        The examples.
+    where : dict
+        The columns ``task`` and ``split`` of rows.
+    read : Read
+        The data's entry in a card.
+    task : Task, optional
+        None of a file of texts.
+    """
+
+    examples: list[Example]
+    where: dict[str, str]
+    read: Read
+    task: Task | None = None
+
+
+def texts_of(source: str | Path | Task, split: str | None, data_dir: str | Path | None) -> Texts:
+    """The examples of a file of texts, a task file, or a task by name; UsageError if the split is not clear."""
     if not isinstance(source, Task) and is_stream(str(source)):
-        if beside is not None:
-            raise UsageError("beside compares predictions of labelled examples; a file of texts has no labels.")
         examples, digest = read_texts(source if data_dir is None else Path(data_dir) / source)
         where = {"task": shown_file(str(source)), "split": split or "texts"}
-        return _of_texts(kept, examples, where, Read(str(source), "data", digest), model, options, progress)
+        return Texts(list(examples), where, Read(str(source), "data", digest))
     task = source if isinstance(source, Task) else load_task(str(source), data_dir=data_dir)
     name = split or ("dev" if "dev" in task.splits else next(iter(task.splits)) if len(task.splits) == 1 else None)
     if name is None:
         raise UsageError(f"{task.name} has the splits {', '.join(task.splits)}; name one with --split.")
-    examples = list(task.split(name))
-    read = Read(
-        task.name if isinstance(source, Task) else str(source), "data", task.split(name).digest(), {"split": name}
-    )
-    if options.by == "piece":
-        where = {"task": task.name, "split": name}
-        return _of_texts(kept, examples, where, read, model, options, progress)
-    with _cached(kept, task, name, model, options, progress) as cache:
-        found = _of_cache(kept, cache, beside, options, examples)
-        read_by = {name: cache.spec[name] for name in ENCODER if cache.spec.get(name) is not None}
-        return replace(found, reads=(read, read_of_model(_model_name(kept, model), read_by), *found.reads[1:]))
+    of = task.name if isinstance(source, Task) else str(source)
+    read = Read(of, "data", task.split(name).digest(), {"split": name})
+    return Texts(list(task.split(name)), {"task": task.name, "split": name}, read, task)
 
 
-def _model_name(probe: Probe, model: Any) -> str:
+def model_name(probe: Probe, model: Any) -> str:
     """Where the model was found."""
     return str(model) if isinstance(model, str | Path) else str(probe.card["encoder"].get("model", ""))
 
 
-def _is_cache(name: str) -> bool:
+def is_cache(name: str) -> bool:
     return name.endswith(CACHES) or "://" in name or (is_path(name) and Path(name).is_dir())
 
 
 @contextmanager
-def _cached(
+def cached(
     probe: Probe, task: Task, split: str, model: Any, options: ApplyOptions, progress: Progress
 ) -> Iterator[ActivationCache]:
     """A cache of the probe's layer, which goes when the block ends."""
@@ -155,19 +182,24 @@ def changed_vectors(probe: Probe, cache: ActivationCache) -> list[str]:
     return changed
 
 
-def _of_cache(
-    probe: Probe, cache: ActivationCache, beside: Evaluated | None, options: ApplyOptions,
-    examples: Sequence[Example] = (),
-) -> Result:  # fmt: skip
-    """Scores of the examples of a cache, and metrics where they are labelled; ``examples`` are its texts, if known."""
-    if (changed := changed_vectors(probe, cache)) and not options.anyway:
+def logits_of(probe: Probe, cache: ActivationCache, *, anyway: bool) -> tuple[LayerVectors, np.ndarray]:
+    """The vectors of a cache that a probe reads, and its logits (n, K); CacheMismatch if it was fitted on others."""
+    if (changed := changed_vectors(probe, cache)) and not anyway:
         raise CacheMismatch(
             f"the probe was fitted on other vectors than those of {cache.path}: {'; '.join(changed)}. --anyway applies "
             "it all the same."
         )
     _say(changed)
     of = layer_vectors(cache, _vectors(probe, cache), pieces=probe.weights.by_piece)
-    logits = probe.weights.logits(of.layers[probe.layer]())
+    return of, probe.weights.logits(of.layers[probe.layer]())
+
+
+def _of_cache(
+    probe: Probe, cache: ActivationCache, beside: Evaluated | None, options: ApplyOptions,
+    examples: Sequence[Example] = (),
+) -> Result:  # fmt: skip
+    """Scores of the examples of a cache, and metrics where they are labelled; ``examples`` are its texts, if known."""
+    of, logits = logits_of(probe, cache, anyway=options.anyway)
     about = {**columns_of(cache, of.representation), **_columns(probe), **of.group_columns}
     ids = np.arange(len(logits)).astype(str) if of.labels.ids is None else of.labels.ids
     texts = _texts(cache, of, examples) if examples else {}
@@ -194,10 +226,10 @@ def _texts(cache: ActivationCache, of: LayerVectors, examples: Sequence[Example]
         word = cache.index("word_index")[cache.word_rows]
         return {"text": [(examples[i].words or ())[w] for i, w in zip(cache.word_sentence, word, strict=True)]}
     of_row = examples if of.targets is None else [examples[i] for i in of.targets.example]
-    return _columns_of_texts(of_row)
+    return columns_of_texts(of_row)
 
 
-def _columns_of_texts(examples: Sequence[Example]) -> dict[str, list[str | None]]:
+def columns_of_texts(examples: Sequence[Example]) -> dict[str, list[str | None]]:
     pairs = {"pair": [e.pair for e in examples]} if any(e.pair is not None for e in examples) else {}
     return {"text": [e.text for e in examples], **pairs}
 
@@ -265,6 +297,6 @@ def _of_texts(
         words = np.array([word for e in examples for word in e.words or ()], dtype=object)
         ids, more = numbered(ids, found.example), {"text": words[found.read]}
     else:
-        ids, logits, more = np.array([e.id for e in examples]), found.of_texts(), _columns_of_texts(examples)
+        ids, logits, more = np.array([e.id for e in examples]), found.of_texts(), columns_of_texts(examples)
     rows = _scores(probe, logits, ids, about, options.rate, **more)
-    return Result(make_rows(rows), (), reads=(read, read_of_model(_model_name(probe, model), encoder.spec)))
+    return Result(make_rows(rows), (), reads=(read, read_of_model(model_name(probe, model), encoder.spec)))
