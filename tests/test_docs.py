@@ -73,7 +73,8 @@ def made(tmp_path_factory) -> Path:
         probed = probekit.probe(*caches, controls=1, resamples=200, out=folder / f"{name}.parquet")
         if name == "pretrained":
             probed.save(folder / "sentiment.parquet")
-            probed.probe(layer=4).save(folder / "kept")
+            for name in ("sst2", "mine"):
+                probed.probe(layer=4).save(folder / "kept" / name)
     return folder
 
 
