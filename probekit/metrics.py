@@ -651,6 +651,7 @@ METRICS = _Metrics(
     # how far vectors move, and their geometry
     Metric("relative-distance", "Relative distance\nto the reference", ABOVE_0, ""),
     Metric("cosine-distance", "Cosine distance\nto the reference", (0.0, 2.0), ""),
+    Metric("direction-cosine", "Cosine between\ndirections of probes", SIGNED, ""),
     Metric("direction-angle", "Angle between\ndirections of probes", (0.0, 180.0), "", "degrees"),
     Metric("aligned-distance", "Aligned distance\n(after shift and rotation)", ABOVE_0, ""),
     Metric("rank", "Rank", ABOVE_0, ""),

@@ -118,6 +118,7 @@ CALLS: dict[str, Call] = {
     "new_encoder": Call(("c.json",), {"out": "encoder", "tokenizer": "m"}),
     "probe": Call(PAIR, {**FEW, **QUICK, "folds": 2, "penalties": (1.0,)}),
     "apply": Call(("kept", "train.h5"), QUICK),
+    "angles": Call(("kept", "kept"), {"layers": (1,), "draws": 19}),
     "recheck": Call(("kept", "dev.h5"), {"before": "train.h5", **QUICK, **CPU}),
     "explain": Call(("kept", "dev.h5"), {"draws": 19, "top": 2, **QUICK, **CPU}),
     "load_probe": Call(("kept",)),
@@ -187,7 +188,7 @@ CALLS: dict[str, Call] = {
 """By its name how each is called."""
 WITHOUT = {
     *("apply", "load_probe", "monitor", "choices", "convert", "glue_score", "import_activations", "pairs", "places"),
-    *("import_probe", "recheck", "shift", "structural", "surprisal"),
+    *("angles", "import_probe", "recheck", "shift", "structural", "surprisal"),
 }
 """Of these, calls without odd values end in a sentence: the folder of files has nothing for them."""
 ARRAYS = (np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2)

@@ -29,6 +29,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "average": ("runs",),
     "evaluate": ("run", "cache", "data_dir", "slices", "text"),
     "table": ("rows",),
+    "angles": ("probes",),
     "apply": ("probe", "data_dir", "beside"),
     "import_probe": ("coefficients",),
     "domains": ("data_dir",),

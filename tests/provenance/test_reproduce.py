@@ -110,7 +110,7 @@ def turned(command, tmp_path):
         ("/bin/sh -c probekit", "made by a program"),
         ("train.py --out x", "made by a program"),
         ("../probekit probe a b --out x.parquet", "made by a program"),
-        ("probekit", "cannot be reproduced; these can: apply, average, choices, compare, demo"),
+        ("probekit", "cannot be reproduced; these can: angles, apply, average, choices, compare, demo"),
         ("probekit clean --yes --what caches", "probekit clean cannot be reproduced"),
         ("probekit reproduce x.json", "cannot be reproduced"),
         ("probekit convert elmo a b /etc/x", "probekit convert cannot be reproduced"),
@@ -253,6 +253,7 @@ READ = {
     "apply": {"probe", "data", "split", "data_dir", "model", "layer", "by", "anyway", "beside", "device"},
     "explain": {"probe", "data", "split", "data_dir", "model", "layer", "by", "lens", "anyway", "device"},
     "import_probe": {"coefficients", "cache", "layer", "pooling"},
+    "angles": {"probes", "cache", "layers", "groups"},
     "recheck": {
         "probe", "data", "before", "split", "data_dir", "model", "layer", "dtype", "template",
         "prefix", "device",

@@ -66,7 +66,7 @@ def test_an_analysis_of_caches_stands_in_a_study_without_a_line_of_its_own_there
         read_study(written(section.replace("2", "-1")))
 
 
-WITHOUT_CACHES = {"apply", "choices", "explain", "recheck", "stream", "ensemble", "surprisal"}
+WITHOUT_CACHES = {"angles", "apply", "choices", "explain", "recheck", "stream", "ensemble", "surprisal"}
 """Analyses of models, texts, runs or kept probes."""
 OF_ITS_OWN = {
     "scoreboard": '[[tasks]]\ngroup = "x"\ntasks = ["grammar:sentiment"]',

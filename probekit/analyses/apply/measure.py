@@ -190,7 +190,7 @@ def logits_of(probe: Probe, cache: ActivationCache, *, anyway: bool) -> tuple[La
             "it all the same."
         )
     _say(changed)
-    of = layer_vectors(cache, _vectors(probe, cache), pieces=probe.weights.by_piece)
+    of = layer_vectors(cache, vectors_of(probe, cache), pieces=probe.weights.by_piece)
     return of, probe.weights.logits(of.layers[probe.layer]())
 
 
@@ -234,7 +234,8 @@ def columns_of_texts(examples: Sequence[Example]) -> dict[str, list[str | None]]
     return {"text": [e.text for e in examples], **pairs}
 
 
-def _vectors(probe: Probe, cache: ActivationCache) -> VectorOptions:
+def vectors_of(probe: Probe, cache: ActivationCache) -> VectorOptions:
+    """Which vectors of a cache a probe reads."""
     card = probe.vectors
     layers = (str(cache.layer_names((probe.layer,))[0]),)
     if probe.weights.by_piece or card["words"]:
