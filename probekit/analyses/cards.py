@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +20,15 @@ from probekit.probes.kept import Weights
 from probekit.rows.schema import layer_labels
 from probekit.statistics.bootstrap import bounds
 from probekit.statistics.calibration import BINS
-from probekit.statistics.detection import area, area_interval, own_recall, rate_interval, threshold, too_few_above
+from probekit.statistics.detection import (
+    FEWEST_OF_CLASS,
+    area,
+    area_interval,
+    own_recall,
+    rate_interval,
+    threshold,
+    too_few_above,
+)
 from probekit.statistics.predictions import Predictions
 
 RATES = (0.01, 0.05, 0.1)
@@ -66,6 +74,13 @@ def check_keep(keep: Path | None, pairs: int) -> None:
     check_replaced(keep)
 
 
+def check_work(keep: Path | None, train: ActivationCache, layers: Iterable[str]) -> None:
+    """Raise UsageError if what is kept there is of another model or task, or of other layers as well."""
+    if keep is not None:
+        about = {"encoder": train.spec, "train": train.spec}
+        check_replaced(keep, [{"layer": name, **about} for name in layers])
+
+
 def shared_card(
     caches: tuple[ActivationCache, ActivationCache], vectors: Mapping[str, Any], options: Evaluation, **more: Any
 ) -> dict[str, Any]:
@@ -79,10 +94,14 @@ def shared_card(
 
 
 def probes_of(
-    fitted: Sequence[Fitted], shared: Mapping[str, Any], rows: pd.DataFrame, found: Predictions, options: Evaluation
-) -> tuple[Probe, ...]:
-    """The probes of one pair of caches with their cards, in the order of ``fitted``; rows are of gold labels too."""
-    return tuple(_probe(one, shared, rows, found, options) for one in fitted)
+    fitted: Sequence[Fitted], shared: Mapping[str, Any], rows: pd.DataFrame, found: Predictions, options: Evaluation,
+    seen: np.ndarray | None = None,
+) -> tuple[Probe, ...]:  # fmt: skip
+    """The probes of one pair of caches with their cards, in the order of ``fitted``; rows are of gold labels too.
+
+    ``seen``, bool (n,), says which labelled rows of dev share a text or a group with train; None if it is not known.
+    """
+    return tuple(_probe(one, shared, rows, found, options, seen) for one in fitted)
 
 
 def _encoder(cache: ActivationCache, vectors: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,23 +137,43 @@ def card_of(layer: str, shared: Mapping[str, Any], rows: pd.DataFrame) -> dict[s
 
 
 def _probe(
-    one: Fitted, shared: Mapping[str, Any], rows: pd.DataFrame, found: Predictions, options: Evaluation
-) -> Probe:
+    one: Fitted, shared: Mapping[str, Any], rows: pd.DataFrame, found: Predictions, options: Evaluation,
+    seen: np.ndarray | None,
+) -> Probe:  # fmt: skip
     own = rows[(layer_labels(rows) == one.layer) & (rows["target"] == "gold") & (rows["site"] != "")]
     about = card_of(one.layer, shared, own if "label" not in own else own[own["label"].isna()])
     probe = Probe(one.weights, about)
     if probe.kind in (*NUMBERS, *LABELS):
         return probe
-    gold, proba = found.gold[0], probe.proba(one.logits)
+    gold = np.atleast_2d(found.gold)[0]
+    at = _new(gold, found.groups, seen)
+    gold, logits, groups = gold[at], one.logits[at], None if found.groups is None else found.groups[at]
     temperature = own["temperature"].iloc[0] if "temperature" in own else None
-    more: dict[str, Any] = {"temperature": _number(temperature), "reliability": _reliability(proba, gold)}
+    more: dict[str, Any] = {
+        "temperature": _number(temperature), "reliability": _reliability(probe.proba(logits), gold),
+        "scores_on": {"n": len(gold), "seen_in_train": None if seen is None else int(seen[at].sum())},
+    }  # fmt: skip
     if probe.two_classes:
-        scores = probe.scores(one.logits)
-        more["thresholds"] = [threshold_of(rate, gold, scores, found.groups, options) for rate in RATES]
-        low, high, why = area_interval(gold, scores[None], found.groups, options.level)
+        scores = probe.scores(logits)
+        more["thresholds"] = [threshold_of(rate, gold, scores, groups, options) for rate in RATES]
+        low, high, why = area_interval(gold, scores[None], groups, options.level)
         area_of = {"value": float(area(gold, scores[None])[0]), "ci_low": float(low[0]), "ci_high": float(high[0])}
         more["auroc"] = {name: _number(value) for name, value in area_of.items()} | {"why": why}
     return Probe(one.weights, {**about, **more})
+
+
+def _new(gold: np.ndarray, groups: np.ndarray | None, seen: np.ndarray | None) -> np.ndarray:
+    """The rows of dev on which scores are judged: those that share no text or group with train; all if few are left.
+
+    Few are less than ``FEWEST_OF_CLASS``, or groups of them, of a class that dev has.
+    """
+    everything = np.arange(len(gold))
+    if seen is None or not seen.any():
+        return everything
+    at = np.flatnonzero(~seen)
+    units = everything if groups is None else groups
+    left = [len(np.unique(units[at][gold[at] == one])) for one in np.unique(gold)]
+    return at if min(left) >= FEWEST_OF_CLASS else everything
 
 
 def _flag(value: Any) -> bool | None:

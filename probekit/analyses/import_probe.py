@@ -65,7 +65,8 @@ def import_probe(
     cache : path or ActivationCache
         A cache of texts or words with the vectors that the coefficients read.
     keep : path, optional
-        A new folder for the probe: ``probekit apply`` scores texts with it.
+        A folder for the probe: ``probekit apply`` scores texts with it. Kept probes of the same model and data are
+        replaced there, unless a layer would be lost.
     options : ImportOptions
         ``layer``, ``pooling`` …; each may be given as a keyword.
     progress : callable

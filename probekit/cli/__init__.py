@@ -249,14 +249,19 @@ class _Shown(logging.Formatter):
 
 
 def _spelled(words: Sequence[str]) -> list[str]:
-    """Spell arguments as cyclopts reads them: --no-X is --X=false; --layers -1,6 keeps its list, and --task - its -."""
-    spelled: list[str] = []
+    """Spell arguments as cyclopts reads them: --no-X is --X=false; --layers -1,6 keeps its list, and --task - its -.
+
+    A - that is an argument of its own, standard input, comes last, after --.
+    """
+    spelled, alone = list[str](), list[str]()
     for word in words:
         if re.fullmatch(r"-(\d+(,\S+)+)?", word) and spelled and spelled[-1].startswith("--"):
             spelled[-1] += f"={word}"
+        elif word == "-":
+            alone = ["--", "-"]
         else:
             spelled.append(re.sub(r"^--no-(.+)$", r"--\1=false", word))
-    return spelled
+    return spelled + alone
 
 
 def _fail(message: str) -> int:

@@ -66,7 +66,11 @@ def check_config(folder: Path) -> None:
 
 def quantisation(folder: Path) -> str:
     """How the weights in a folder are quantised, by config.json: "fp8", "bitsandbytes 4bit" …; "" if they are not."""
-    how = read_json(folder / "config.json").get("quantization_config")
+    return quantised_by(read_json(folder / "config.json").get("quantization_config"))
+
+
+def quantised_by(how: Any) -> str:
+    """The same, of the entry of a configuration, a dict; "" for others."""
     if not isinstance(how, dict):
         return ""
     method = str(how.get("quant_method") or "bitsandbytes")  # which earlier versions of transformers left out

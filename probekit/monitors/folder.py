@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from probekit.errors import DataError, UsageError, reading
-from probekit.files import digest_of_content
-from probekit.monitors.format import CARD, WEIGHTS, read_card, read_weights
+from probekit.errors import UsageError
+from probekit.monitors.format import read_folder
 from probekit.monitors.probe import Probe
 
 
@@ -21,22 +20,7 @@ def load_probes(folder: str | Path) -> tuple[Probe, ...]:
     DataError
         If the folder is damaged, or holds no kept probe.
     """
-    from safetensors import safe_open
-
-    folder = Path(folder)
-    card = read_card(folder)
-    path = folder / WEIGHTS
-    if card.get("weights") != (digest := digest_of_content(path)):
-        raise DataError(
-            f"its digest is {digest}, and {CARD} says {card.get('weights')!r:.40}: one of the two files has changed.",
-            file=path,
-        )
-    with reading(path, "safetensors"), safe_open(path, "numpy") as file:
-        found = tuple(Probe(read_weights(one, file, path), one) for one in card["probes"])
-        known = {f"{probe.layer}/{name}" for probe in found for name in probe.weights.arrays}
-        if more := sorted(set(file.keys()) - known):
-            raise DataError(f"it has arrays that {CARD} does not speak of: {', '.join(more)!r:.80}.", file=path)
-    return found
+    return tuple(Probe(weights, card) for card, weights in read_folder(Path(folder)))
 
 
 def load_probe(folder: str | Path, layer: int | str | None = None) -> Probe:

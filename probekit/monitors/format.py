@@ -28,12 +28,13 @@ MOST = 1 << 26
 
 
 def write_folder(parts: Sequence[tuple[Mapping[str, Any], Weights]], folder: Path) -> Path:
-    """Write the card and the weights of probes of several layers; a folder that holds kept probes is replaced.
+    """Write the card and the weights of probes of several layers; kept probes of the same work are replaced.
 
     Raises
     ------
     UsageError
-        If there is no probe, two read the same layer, or the folder holds something else.
+        If there is no probe, two read the same layer, a probe could not be loaded again, or the folder holds something
+        else (see :func:`check_replaced`).
     """
     from safetensors.numpy import save
 
@@ -41,17 +42,22 @@ def write_folder(parts: Sequence[tuple[Mapping[str, Any], Weights]], folder: Pat
     if not parts or len(set(layers)) < len(layers):
         what = "there is no probe to keep" if not parts else "a folder keeps one probe of a layer"
         raise UsageError(f"{what}; layers: {', '.join(layers) or 'none'}.")
-    check_replaced(folder)
+    cards = [card for card, _ in parts]
+    check_replaced(folder, cards)
     arrays = {f"{card['layer']}/{name}": array for card, weights in parts for name, array in weights.arrays.items()}
     with draft(folder) as new:
         (new / WEIGHTS).write_bytes(save(arrays, metadata={"format": FORMAT}))
         card: dict[str, Any] = {"format": FORMAT, "probekit": VERSION, "weights": digest_of_content(new / WEIGHTS)}
         card |= {"probes": [{**own, **_form(weights)} for own, weights in parts]}
-        card |= {"digest": card_digest(card)}
+        try:
+            card |= {"digest": card_digest(card)}
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"a card is JSON, without NaN or infinity (None stands for these): {error}.") from None
         text = json.dumps(card, ensure_ascii=False, indent=1, allow_nan=False)
         (new / CARD).write_text(text + "\n", encoding="utf-8")
+        _check_readable(new)
         if folder.exists():
-            check_replaced(folder)
+            check_replaced(folder, cards)
             remove(folder)
         new.replace(folder)
     return folder
@@ -73,8 +79,39 @@ def card_digest(card: Mapping[str, Any]) -> str:
     return xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogatepass"))
 
 
-def check_replaced(folder: Path) -> None:
-    """Raise UsageError if the folder exists and holds anything but probes that probekit kept."""
+def read_folder(folder: Path) -> list[tuple[dict[str, Any], Weights]]:
+    """The card and the weights of each probe of a folder; DataError if it is damaged, or holds no kept probe."""
+    from safetensors import safe_open
+
+    card, path = read_card(folder), folder / WEIGHTS
+    if card.get("weights") != (digest := digest_of_content(path)):
+        raise DataError(
+            f"its digest is {digest}, and {CARD} says {card.get('weights')!r:.40}: one of the two files has changed.",
+            file=path,
+        )
+    with reading(path, "safetensors"), safe_open(path, "numpy") as file:
+        found = [(one, read_weights(one, file, path)) for one in card["probes"]]
+        known = {f"{one['layer']}/{name}" for one, weights in found for name in weights.arrays}
+        if more := sorted(set(file.keys()) - known):
+            raise DataError(f"it has arrays that {CARD} does not speak of: {', '.join(more)!r:.80}.", file=path)
+    return found
+
+
+def _check_readable(folder: Path) -> None:
+    """Raise UsageError if what was written could not be read."""
+    try:
+        read_folder(folder)
+    except DataError as error:
+        said = str(error).removeprefix(f"{error.file}: ")
+        raise UsageError(f"a probe with such a card or weights could not be loaded again: {said}") from None
+
+
+def check_replaced(folder: Path, cards: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Raise UsageError if the folder exists, and anything would be lost but kept probes of the same work.
+
+    That is anything but probes that probekit kept; with ``cards``, the new ones (``layer``, ``encoder`` and ``train``
+    of each), also kept probes of another model or task, or of a layer that the new ones lack.
+    """
     if not folder.exists() and not folder.is_symlink():
         return
     ours = False
@@ -87,6 +124,20 @@ def check_replaced(folder: Path) -> None:
         raise UsageError(
             f"{folder} exists and holds more than kept probes, which are not replaced; choose another folder."
         )
+    old = read_card(folder)["probes"] if cards and any(folder.iterdir()) else []
+    if lost := [one["layer"] for one in old if one["layer"] not in {str(card["layer"]) for card in cards}]:
+        raise UsageError(
+            f"{folder} keeps probes of the layers {', '.join(lost)} too, which would be lost; choose another folder."
+        )
+    if old and (was := _work(old[0])) != (now := _work(cards[0])):
+        raise UsageError(f"{folder} keeps probes of {was}, and these are of {now}; choose another folder.")
+
+
+def _work(card: Mapping[str, Any]) -> str:
+    """What a probe was fitted on, in words."""
+    encoder, train = card["encoder"], card["train"]
+    where = f"{encoder.get('model')} ({encoder.get('weights_digest')})"
+    return f"{where} on {train.get('task') or train.get('file')}"
 
 
 def read_card(folder: Path) -> dict[str, Any]:
@@ -119,7 +170,7 @@ def read_card(folder: Path) -> dict[str, Any]:
             if not isinstance(one.get(key), kind):
                 raise DataError(f"wanted {key!r} of the type {kind.__name__}, found {one.get(key)!r:.60}.", file=path)
         _check_names(one, path)
-        _check_lists(one, path)
+        _check_parts(one, path)
     layers = [one["layer"] for one in probes]
     if twice := next((name for i, name in enumerate(layers) if name in layers[:i]), None):
         raise DataError(f"it has two probes of layer {twice}; a folder keeps one probe of a layer.", file=path)
@@ -150,18 +201,52 @@ def _check_names(one: Mapping[str, Any], path: Path) -> None:
         raise DataError(f"wanted a 'kind' among {', '.join(TaskKind)}, found {one['kind']!r:.60}.", file=path)
 
 
-def _check_lists(one: Mapping[str, Any], path: Path) -> None:
-    """Raise DataError for parts of another type, and for metrics and thresholds that are no numbers."""
-    for key, kind in (("vectors", dict), ("metrics", list), ("thresholds", list), ("dev", dict)):
+TEXTS = {
+    "encoder": (
+        *("model", "checkpoint", "revision", "weights_digest", "tokenizer_digest", "base", "quantised", "dtype"),
+        *("device", "part", "pooling", "tokens", "pairs", "positions", "context"),
+    ),
+    "vectors": ("representation", "span", "span_pair", "store"),
+    "train": ("task", "split", "data_digest"),
+    "dev": ("task", "split", "data_digest"),
+}  # fmt: skip
+"""Keys of parts of a card that are texts, or null."""
+COUNTS = {
+    "encoder": ("step", "random_weights", "cut_at", "width", "reads_at_most"),
+    "train": ("n", "groups"), "dev": ("n", "groups", "seen_in_train"), "scores_on": ("n", "seen_in_train"),
+}  # fmt: skip
+"""Keys that are whole numbers, or null."""
+
+
+def _check_parts(one: Mapping[str, Any], path: Path) -> None:
+    """Raise DataError for parts, or entries of parts, of another type."""
+    dicts, lists = ("vectors", "dev", "auroc", "scores_on"), ("metrics", "thresholds", "reliability")
+    for key, kind in {**dict.fromkeys(dicts, dict), **dict.fromkeys(lists, list)}.items():
         if not isinstance(one.get(key, kind()), kind):
             raise DataError(f"wanted {key!r} of the type {kind.__name__}, found {one[key]!r:.60}.", file=path)
-    for key, names in (("metrics", ("value",)), ("thresholds", ("rate", "threshold"))):
-        for entry in one.get(key, ()):
-            numbers = [entry.get(name, "") for name in names] if isinstance(entry, dict) else [""]
-            if not all(x is None or (isinstance(x, int | float) and abs(x) < 1e300) for x in numbers):
-                raise DataError(f"{key}: wanted numbers for {', '.join(names)}, found {entry!r:.80}.", file=path)
-            if key == "metrics" and not isinstance(entry.get("metric"), str):
-                raise DataError(f"metrics: wanted the name of a metric, found {entry!r:.80}.", file=path)
+    for of, kind in ((TEXTS, str), (COUNTS, int)):
+        for part, keys in of.items():
+            for key in keys:
+                value = one.get(part, {}).get(key)
+                if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+                    what = "a text" if kind is str else "a whole number"
+                    raise DataError(f"{part}: {key} must be {what}, not {value!r:.60}.", file=path)
+    needed = {"metrics": ("metric", "value"), "thresholds": ("rate", "threshold")}
+    entries = [(key, entry) for key in lists for entry in one.get(key, ())]
+    for key, entry in [*entries, ("auroc", one.get("auroc", {})), ("card", {"temperature": one.get("temperature")})]:
+        wrong = not isinstance(entry, dict) or any(name not in entry for name in needed.get(key, ()))
+        if wrong or not all(_fits(name, value) for name, value in entry.items()):
+            raise DataError(
+                f"{key}: wanted numbers{' and the name of a metric' * (key == 'metrics')}, found {entry!r:.80}.",
+                file=path,
+            )
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether a measured value is a number or null, or a text where one belongs."""
+    if name in ("metric", "why"):
+        return isinstance(value, str)
+    return (value is None and name != "rate") or (isinstance(value, int | float) and abs(value) < 1e300)
 
 
 def read_weights(card: Mapping[str, Any], file: Any, path: Path) -> Weights:

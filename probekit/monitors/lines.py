@@ -16,11 +16,11 @@ from probekit.errors import DataError, ProbekitError, UsageError, first_line, re
 from probekit.files import parse_json
 from probekit.monitors.alarm import ALARM_FILE, Alarm, alarm_of, highest, load_alarm
 from probekit.monitors.folder import load_probe
-from probekit.monitors.probe import Probe
+from probekit.monitors.probe import OF_RATE, Probe
 from probekit.monitors.scoring import load_model, scored
 from probekit.probes.solvers.scores import Score
-from probekit.tasks.files.records import scan
-from probekit.tasks.files.stream import is_json_lines
+from probekit.tasks.files.records import opened, scan
+from probekit.tasks.files.stream import is_json_lines, is_stream
 from probekit.tasks.task import Example
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def monitor(
     lines: Any = "-",
     /,
     *,
-    layer: str | None = None,
+    layer: int | str | None = None,
     model: str | Path | Encoder | None = None,
     rate: Share | None = None,
     alarm: str | Path | Alarm | None = None,
@@ -51,9 +51,10 @@ def monitor(
     probe : path or Probe
         A folder that ``probekit probe --keep`` wrote.
     lines : str, path or iterable of str
-        A file, "-" for standard input, or lines: JSON objects with the field ``text`` (or ``words``, a list) and, if
-        you like, ``id`` and ``pair``; other lines are texts. Blank lines are left out, and counted.
-    layer : str, optional
+        A file (also .gz), "-" for standard input, or lines: JSON objects (in Python also dicts) with the field
+        ``text`` (or ``words``, a list) and, if you like, ``id`` and ``pair``; other lines are texts, and so is each
+        line of a .txt file. Blank lines have no answer, but count in the numbers of lines.
+    layer : int or str, optional
         The probe's layer, if the folder keeps several (default: the best on dev).
     model : str, path or Encoder, optional
         The model that reads texts (default: the name in the probe's card).
@@ -83,7 +84,8 @@ def monitor(
         For each line: ``id`` (default: its number, from 1), ``score`` or the probability of each class, ``class``, and
         ``truncated`` if the text is longer than the model reads. With an alarm also ``highest``, the rule's highest
         score, and ``alarm``; with ``rate`` alone ``above``,
-        ``threshold``, and ``rate`` with its interval in the card, ``rate_low`` and ``rate_high``. A line that cannot be
+        ``threshold``, and ``rate`` with its interval in the card, ``rate_low`` and ``rate_high``, and ``seen_in_train``
+        if it was measured on examples that train held, too. A line that cannot be
         read gives its number and ``error``.
 
     Raises
@@ -123,7 +125,12 @@ def monitor(
         held = alarm_of(kept, texts, rule=rule, rate=share, model=encoder, on=harmless.name, groups=of, anyway=anyway)
         if save_alarm is not None:
             held.save(save_alarm)
-    return (_answer(kept, encoder, line, i, held, above) for i, line in enumerate(_lines(lines), 1) if line.strip())
+    plain = isinstance(lines, str | Path) and is_stream(str(lines)) and not is_json_lines(str(lines))
+    return (
+        _answer(kept, encoder, line, i, held, above, plain=plain)
+        for i, line in enumerate(_lines(lines), 1)
+        if not isinstance(line, str | bytes) or line.strip()
+    )
 
 
 def _above(probe: Probe, rate: float | None, *, alarm: bool, harmless: bool) -> dict[str, Any]:
@@ -133,26 +140,28 @@ def _above(probe: Probe, rate: float | None, *, alarm: bool, harmless: bool) -> 
     if rate is None or harmless:
         return {}
     point = probe.operating_point(rate)
-    return {name: point.get(name) for name in ("threshold", "rate", "rate_low", "rate_high")}
+    return {name: point.get(name) for name in OF_RATE if name != "seen_in_train" or point[name]}
 
 
-def _lines(given: str | Path | Iterable[str]) -> Iterator[str | bytes]:
+def _lines(given: str | Path | Iterable[Any]) -> Iterator[Any]:
     if not isinstance(given, str | Path):
         yield from given
     elif str(given) == "-":
         yield from sys.stdin.buffer
     else:
-        with reading(given, "a file of texts"), Path(given).open("rb") as file:
+        path = Path(given)
+        pipe = path.exists() and not path.is_file()  # which can be opened once
+        with reading(given, "a file of texts"), path.open("rb") if pipe else opened(path) as file:
             yield from file
 
 
 def _answer(
-    probe: Probe, encoder: Encoder, line: str | bytes, i: int, alarm: Alarm | None, above: Mapping[str, Any]
+    probe: Probe, encoder: Encoder, line: Any, i: int, alarm: Alarm | None, above: Mapping[str, Any], *, plain: bool
 ) -> dict[str, Any]:
     """What is said of one line."""
     name = str(i)
     try:
-        example = _example((line.decode() if isinstance(line, bytes) else line).rstrip("\r\n"), i)
+        example = _example(line, i, plain=plain)
         name, whole = example.id, scored(probe, encoder, [example])
         if not len(whole.logits):
             raise ValueError("the model reads no piece of the text.")
@@ -171,8 +180,16 @@ def _answer(
     return answer
 
 
-def _example(line: str, number: int) -> Example:
-    return example_of(parse_json(line) if line.lstrip().startswith("{") else {"text": line}, number)
+def _example(line: Any, number: int, *, plain: bool) -> Example:
+    """The text of a line: bytes, a str or a dict; ``plain`` if no line is JSON."""
+    if isinstance(line, bytes):
+        line = line.decode()
+    if isinstance(line, str):
+        line = line.removeprefix("\ufeff" if number == 1 else "").rstrip("\r\n")
+        line = parse_json(line) if not plain and line.lstrip().startswith("{") else {"text": line}
+    if not isinstance(line, Mapping):
+        raise ValueError(f'wanted a text, or an object with the field "text"; found {type(line).__name__}.')
+    return example_of(line, number)
 
 
 def example_of(record: Mapping[str, Any], number: int) -> Example:
@@ -198,8 +215,8 @@ def example_of(record: Mapping[str, Any], number: int) -> Example:
 def read_texts(path: str | Path, groups: str | None = None) -> tuple[list[Example], str]:
     """The texts of a file (.txt, a text a line; .jsonl; also .gz), and the digest of its bytes.
 
-    Their ids are those of the file, or the numbers of their lines, from 1; blank lines are left out, and counted.
-    ``groups`` is the field that names their groups.
+    Their ids are those of the file, or the numbers of their lines, from 1. Blank lines are left out, but count in the
+    numbers. ``groups`` is the field that names their groups.
 
     Raises
     ------

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 NUMBERS, LABELS = ("regression", "multi-output"), ("multi-label", "multi-output")
 """Kinds of tasks whose outputs are numbers, and those with several labels or numbers of a text."""
 
+OF_RATE = ("threshold", "rate", "rate_low", "rate_high", "seen_in_train")
+"""What is said beside a score of the operating point for a rate."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Probe:
@@ -38,7 +41,7 @@ class Probe:
         JSON: ``layer``, ``estimator``, ``penalty``, ``kind``, ``classes``, ``encoder`` (model, tokenizer, precision,
         pooling … of the vectors), ``vectors`` (words, spans, pairs), ``train`` and ``dev`` (task, split, examples,
         groups, digest), ``metrics`` (with intervals and permuted labels), ``temperature``, ``reliability``,
-        ``thresholds`` and ``auroc``; see *Kept probes* in the file formats.
+        ``thresholds``, ``auroc`` and ``scores_on``; see *Kept probes* in the file formats.
 
     Examples
     --------
@@ -235,8 +238,9 @@ class Probe:
     def operating_point(self, rate: float) -> Mapping[str, Any]:
         """What the card says of a rate of false positives: ``threshold``, the rate's interval, the recall at it.
 
-        The keys are ``rate``, ``threshold``, ``rate_low``, ``rate_high``, ``recall``, ``recall_low``, ``recall_high``
-        and ``level``.
+        The keys are ``rate``, ``threshold``, ``rate_low``, ``rate_high``, ``recall``, ``recall_low``, ``recall_high``,
+        ``level``, and ``seen_in_train``: how many of the examples of dev, on which they were measured, share a text or
+        a group with train (None if it is not known). Of new texts, more may be above the threshold then.
 
         Raises
         ------
@@ -252,7 +256,8 @@ class Probe:
             raise UsageError(f"the probe's card has thresholds for the rates {rates}, not {rate:g}; take one of these.")
         if known[rate]["threshold"] is None:
             raise UsageError(f"there is no threshold for a rate of {rate:g}: {known[rate].get('why')}.")
-        return known[rate]
+        on = self.card.get("scores_on", self.card.get("dev", {}))  # cards of before have all of dev
+        return {**known[rate], "seen_in_train": on.get("seen_in_train")}
 
     @property
     def _kind(self) -> str:
@@ -306,10 +311,13 @@ class Probe:
     def save(self, folder: str | Path) -> Path:
         """Write a folder that :func:`probekit.load_probe`, or numpy and five lines, can read.
 
+        A kept probe of the same layer, model and task is replaced.
+
         Raises
         ------
         UsageError
-            If the folder exists and holds something else than kept probes.
+            If the folder exists and holds something else, such as probes of other layers, which would be lost; or if
+            the card or the arrays are none that could be loaded again.
         """
         return save_probes([self], folder)
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from probekit.errors import ModelError, ProbekitError, UsageError
-from probekit.models.folder import text_config
+from probekit.models.folder import quantised_by, text_config
 from probekit.models.identity import identify
 from probekit.models.transformers.blocks import body, find_blocks, find_final_norm
 from probekit.monitors.alarm import Alarm
@@ -54,7 +54,7 @@ class Watch:
     ends : sequence of int, optional
         The pieces that end a text, after which its row is padding (default: those of the model's generation_config).
     anyway : bool
-        Whether other weights than those of the probes' cards are taken.
+        Whether other weights, precisions, quantisations or adapters than those of the probes' cards are taken.
 
     Attributes
     ----------
@@ -69,7 +69,9 @@ class Watch:
     Raises
     ------
     UsageError
-        If a probe has no score of single pieces, reads another site or width, or other weights.
+        If a probe has no score of single pieces, reads another site or width, or other weights, another precision,
+        quantisation or adapters. The weights are those of the files that the model was loaded from: that they have
+        changed in memory since (training, an adapter that was merged) is not noticed.
     """
 
     def __init__(
@@ -77,6 +79,11 @@ class Watch:
         callback: Callable[[int, np.ndarray], Any] | None = None, prompt: bool = False,
         ends: Sequence[int] | None = None, anyway: bool = False,
     ) -> None:  # fmt: skip
+        if not isinstance(model, nn.Module) or not hasattr(model, "config"):
+            raise UsageError(
+                f"a watch is of a model of transformers, such as AutoModelForCausalLM.from_pretrained gives; this is "
+                f"{type(model).__name__}."
+            )
         self.probes, self.model, self.alarm, self.callback = tuple(probes), model, alarm, callback
         self.prompt, self.base = prompt, body(model)
         known: Any = getattr(getattr(model, "generation_config", None), "eos_token_id", None) if ends is None else ends
@@ -271,10 +278,27 @@ def _check(probe: Probe, model: Any, *, anyway: bool) -> None:
             f"the probe reads layer {site} of width {probe.weights.width}; the model has {config.num_hidden_layers} "
             f"blocks of width {config.hidden_size}."
         )
-    wanted, found = probe.card["encoder"], dict[str, Any]()
-    with suppress(ProbekitError, OSError, TypeError):
-        found = identify(model.config._name_or_path)
-    if not found or "weights_digest" not in wanted:
+    wanted, found = probe.card["encoder"], _described(model)
+    names = [name for name in ("dtype", "quantised", "adapters") if name == "adapters" or "dtype" in wanted]
+    if "weights_digest" in found and "weights_digest" in wanted:
+        names = ["weights_digest", *names]
+    else:
         log.info("whether this is the model that the probe was fitted on cannot be seen: there is no digest.")
-    elif (changed := changes(wanted, found, ("weights_digest",))) and not anyway:
+    if (changed := changes(wanted, found, names)) and not anyway:
         raise UsageError(f"the probe was fitted on other vectors: {'; '.join(changed)}; anyway=True attaches it.")
+
+
+def _described(model: Any) -> dict[str, Any]:
+    """What tells a loaded model from others: its precision, quantisation, adapters, and the digest of its files.
+
+    Weights that have changed since the files were read are not seen.
+    """
+    found, config = dict[str, Any](), model.config
+    with suppress(ProbekitError, OSError, TypeError):
+        found = identify(config._name_or_path)
+    how = getattr(config, "quantization_config", None)
+    if quantised := quantised_by(how if isinstance(how, dict) or how is None else how.to_dict()):
+        found["quantised"] = quantised
+    if on := [*(getattr(model, "peft_config", None) or ())]:
+        found["adapters"] = found.get("adapters", on)
+    return found | {"dtype": str(model.dtype).removeprefix("torch.")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 
@@ -10,7 +11,8 @@ import pytest
 import tiny
 
 import probekit
-from probekit.errors import CacheMismatch, ModelError, UsageError
+from probekit.cli import main
+from probekit.errors import CacheMismatch, DataError, ModelError, UsageError
 from probekit.metrics import metric
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
@@ -203,6 +205,19 @@ def test_a_line_in_a_line_out(kept, encoder, tmp_path, monkeypatch, capsys):
     assert rest[0]["score"] == table["score"][1]
     assert [answer["id"] for answer in rest] == ["b", "3", "4", "6"]
     assert all("error" in answer for answer in rest[1:])
+    texts, bom = '\ufeff{"id": "b", "text": "a dog"}\n{the cat} sees\n'.encode(), []
+    for name, packed in (("bom.jsonl", texts), ("brace.txt", texts[3:]), ("brace.txt.gz", gzip.compress(texts[3:]))):
+        (tmp_path / name).write_bytes(packed)
+        bom.append(list(probekit.monitor(probe, tmp_path / name, model=encoder)))
+    assert (bom[0][0], "error" in bom[0][1]) == (rest[0], True)
+    assert bom[1] == bom[2]  # each line of a .txt is a text, as for apply
+    found = probekit.apply(probe, tmp_path / "brace.txt", model=encoder).rows["value"]
+    np.testing.assert_allclose([answer["score"] for answer in bom[1]], found, rtol=1e-5)
+    given = [{"id": "b", "text": "a dog"}, 3]
+    assert next(iter(probekit.monitor(kept[0], given, layer=2, model=encoder))) == rest[0]
+    assert "found int" in [*probekit.monitor(probe, given, model=encoder)][1]["error"]
+    with pytest.raises(DataError, match=r"none.txt: cannot be read: No such file"):
+        next(probekit.monitor(probe, tmp_path / "none.txt", model=encoder))
     (tmp_path / "lines.txt").write_bytes(b"the cat sees\n\xff\xfe\na dog\n")
     told = list(probekit.monitor(probe, tmp_path / "lines.txt", model=encoder))
     assert ["error" in one for one in told] == [False, True, False]
@@ -210,3 +225,5 @@ def test_a_line_in_a_line_out(kept, encoder, tmp_path, monkeypatch, capsys):
     how = {"model": encoder, "harmless": tmp_path / "harmless.txt", "rule": "max", "rate": 0.1}
     told = list(probekit.monitor(probe, ["the cat sees", "dog dog dog dog"], **how))
     assert all(isinstance(one["alarm"], bool) and np.isfinite(one["highest"]) for one in told)
+    assert main(["monitor", str(tmp_path / "none"), "-"]) == 2  # standard input is no option
+    assert "none holds no kept probe" in capsys.readouterr().err

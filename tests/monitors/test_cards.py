@@ -9,6 +9,7 @@ import pytest
 import tiny
 
 import probekit
+from probekit.tasks import Example, Split, Task, TaskKind
 from tests.monitors.test_import_probe import task
 
 
@@ -35,3 +36,31 @@ def test_the_card_says_groups_shared_texts_and_precision(store, tmp_path):
     assert loss["value_unseen"] == row["value_unseen"] != row["value"]
     renamed = replace(probe, card={**card, "classes": ["low", "high"]})
     assert probekit.load_probe(renamed.save(tmp_path / "renamed")).classes == ("low", "high")
+
+
+@pytest.mark.parametrize(("shared", "judged", "of_them"), [(40, 80, 0), (0, 120, 0), (120, 120, 120)])
+def test_scores_are_judged_on_examples_that_train_lacks(shared, judged, of_them, encoder, tmp_path):
+    """Thresholds, AUROC and reliability; where too few are left, all, and the card and the sentence say how many."""
+    splits = {"train": [f"{'cat' if i % 2 else 'dog'} a{i}" for i in range(120)]}
+    splits["dev"] = splits["train"][:shared] + [f"{'cat' if i % 2 else 'dog'} b{i} c" for i in range(shared, 120)]
+    examples = {
+        name: Split(name, tuple(Example(f"{name}{i}", text, label=i % 2) for i, text in enumerate(texts)))
+        for name, texts in splits.items()
+    }
+    toy = Task("toy", TaskKind.CLASSIFICATION, examples, ("dog", "cat"))
+    made = [probekit.cache_activations(encoder, toy, s, layers="1", out=tmp_path / f"{s}.h5") for s in splits]
+    result = probekit.probe(*made, keep=tmp_path / "kept", controls=0, resamples=0, penalties=(1.0,), folds=2)
+    card = result.probe().card
+    assert card["dev"]["seen_in_train"] == shared
+    assert card["scores_on"] == {"n": judged, "seen_in_train": of_them}
+    assert sum(one["n"] for one in card["reliability"]) == judged
+    assert {one["negatives"] for one in card["thresholds"]} == {judged // 2}
+    point = result.probe().operating_point(0.1)
+    assert point["above"] == judged // 20
+    found = probekit.apply(tmp_path / "kept", made[1], rate=0.1, resamples=0)
+    said = f"{of_them} of these examples of dev share a text or a group with train"
+    assert (said in found.verdict[-1]) == (of_them > 0)
+    answer = next(iter(probekit.monitor(tmp_path / "kept", ["a cat"], model=encoder, rate=0.1)))
+    assert answer.get("seen_in_train", 0) == point["seen_in_train"] == of_them
+    old = {name: value for name, value in card.items() if name != "scores_on"}  # as cards of before
+    assert replace(result.probe(), card=old).operating_point(0.1)["seen_in_train"] == shared

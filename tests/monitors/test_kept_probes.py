@@ -183,6 +183,30 @@ def test_nothing_else_is_replaced(tmp_path):
     assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
 
 
+def test_kept_probes_are_replaced_by_those_of_the_same_work_alone(tmp_path):
+    weights, folder = weights_of(fitted("logistic", 2)[0]), tmp_path / "kept"
+    save_probes([Probe(weights, card("1")), Probe(weights, card("2"))], folder)
+    with pytest.raises(UsageError, match="keeps probes of the layers 2 too, which would be lost"):
+        load_probe(folder, 1).save(folder)
+    for key, other in (("encoder", {"model": "b", "weights_digest": "2"}), ("train", {"task": "other"})):
+        with pytest.raises(UsageError, match=r"keeps probes of .* and these are of .*; choose another folder"):
+            save_probes([Probe(weights, card(layer, **{key: other})) for layer in ("1", "2")], folder)
+    assert [probe.layer for probe in load_probes(folder)] == ["1", "2"]
+    save_probes([Probe(weights, card(layer, seed=7)) for layer in ("1", "2", "3")], folder)
+    assert {probe.card["seed"] for probe in load_probes(folder)} == {7}
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path):
+    weights = weights_of(fitted("logistic", 2)[0])
+    for about, why in (
+        (card(classes=["a", "b", "c"]), "could not be loaded again: layer 4: 1 outputs for 3 classes"),
+        (card(temperature=float("nan")), "a card is JSON, without NaN or infinity"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            Probe(weights, about).save(tmp_path / "kept")
+        assert not any(tmp_path.iterdir())
+
+
 def damaged(folder, arrays=None, **changes):
     """A folder whose card, or arrays, were changed, with digests that fit."""
     path = folder / "probe.json"
@@ -206,7 +230,7 @@ BAD = {
     "digits": ({}, {"layer": LONG}, "is not a site"),
     "model": ({}, {"encoder": {"model": "\x1b[2Jbert"}}, "model must be a text without control characters"),
     "task": ({}, {"train": {"task": 7}}, "task must be a text"),
-    "large numbers": ({}, {"metrics": [{"metric": "accuracy", "value": 10**400}]}, "wanted numbers for value"),
+    "large numbers": ({}, {"metrics": [{"metric": "accuracy", "value": 10**400}]}, "metrics: wanted numbers"),
     "pieces of a mean": ({}, {"form": "monitor", "scores": "rolling:1000000000000"}, "scores is 'rolling"),
     "kind of scores": ({}, {"form": "monitor", "scores": 7}, "scores is '7'"),
     "NaN": ({"4/weight": np.full((1, D), np.nan, np.float32)}, {}, "finite float32"),
@@ -223,8 +247,22 @@ BAD = {
     "equal classes": ({}, {"classes": ["a", "a"]}, "texts that differ"),
     "vectors": ({}, {"vectors": []}, "wanted 'vectors' of the type dict"),
     "metrics": ({}, {"metrics": "x"}, "wanted 'metrics' of the type list"),
-    "value": ({}, {"metrics": [{"metric": "accuracy", "value": "x"}]}, "wanted numbers for value"),
-    "threshold": ({}, {"thresholds": [{"rate": 0.1}]}, "wanted numbers for rate, threshold"),
+    "value": ({}, {"metrics": [{"metric": "accuracy", "value": "x"}]}, "metrics: wanted numbers"),
+    "threshold": ({}, {"thresholds": [{"rate": 0.1}]}, "thresholds: wanted numbers"),
+    "end of a rate": (
+        {},
+        {"thresholds": [{"rate": 0.1, "threshold": 1.0, "rate_low": "x"}]},
+        "thresholds: wanted numb",
+    ),
+    "rate": ({}, {"thresholds": [{"rate": None, "threshold": 1.0}]}, "thresholds: wanted numbers"),
+    "area": ({}, {"auroc": {"value": "x"}}, "auroc: wanted numbers"),
+    "no area": ({}, {"auroc": "x"}, "wanted 'auroc' of the type dict"),
+    "reliability": ({}, {"reliability": [{"said": "x"}]}, "reliability: wanted numbers"),
+    "temperature": ({}, {"temperature": "x"}, "card: wanted numbers"),
+    "positions": ({}, {"encoder": {"positions": 5}}, "encoder: positions must be a text, not 5"),
+    "pooling": ({}, {"encoder": {"pooling": ["mean"]}}, "encoder: pooling must be a text"),
+    "representation": ({}, {"vectors": {"representation": [1]}}, "vectors: representation must be a text"),
+    "seen": ({}, {"dev": {"seen_in_train": "x"}}, "dev: seen_in_train must be a whole number"),
 }
 
 

@@ -74,6 +74,9 @@ def test_edge_probes(of, how, tiny_bert: Path, tmp_path: Path, monkeypatch) -> N
     assert probe.classes == of.label_names
     assert probe.card["vectors"]["spans"]
     assert ("reliability" in probe.card) == (of is ONE)
+    if of is ONE and probe.card["scores_on"]["n"] == len(found.gold):
+        held = sum(one["held"] * one["n"] for one in probe.card["reliability"]) / len(found.gold)
+        assert held == pytest.approx((found.predicted[fit] == found.gold).mean())
     with pytest.raises(UsageError, match="give spans"):
         probe.predict(x)
     with pytest.raises(UsageError, match="spans of a target, not"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 import probekit
@@ -201,6 +202,28 @@ def test_refusals(model, folder):
         Alarm("last", 0.0)
     with pytest.raises(UsageError, match="4 harmless texts cannot resolve"):
         Alarm.calibrated(np.zeros(8), np.full(4, 2))
+
+
+def test_another_precision_quantisation_or_adapter_is_refused(folder):
+    """Of a model in memory; so is what is no model of transformers."""
+    how = probekit.load_encoder(folder, device="cpu")
+    known = {name: how.spec[name] for name in ("weights_digest", "dtype")}
+    probe = probe_of(1, how.width, **known)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert probe.attach(model)
+    half = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    with pytest.raises(UsageError, match=r"the precision \(float32, now bfloat16\); anyway=True attaches it"):
+        probe.attach(half)
+    assert probe.attach(half, anyway=True)
+    model.config.quantization_config = {"quant_method": "fp8"}
+    with pytest.raises(UsageError, match=r"quantised \(None, now fp8\)"):
+        probe.attach(model)
+    del model.config.quantization_config
+    adapted = get_peft_model(model, LoraConfig(r=1, target_modules=["q_proj"]))
+    with pytest.raises(UsageError, match=r"adapters \(None, now \['default'\]\)"):
+        probe.attach(adapted)
+    with pytest.raises(UsageError, match=r"a watch is of a model of transformers.* this is HuggingFaceEncoder"):
+        probe.attach(how)
 
 
 def test_what_the_watch_has_not_seen_is_refused(model):

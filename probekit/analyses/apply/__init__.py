@@ -91,7 +91,8 @@ def apply(
         A row for each text, word or piece: ``example`` is its id; ``value`` the score, a logit for two classes
         (``probe-score``), else the probability of the predicted class, or the number; ``predicted`` and ``probability``
         the class and its probability; with ``rate`` also ``above``, whether the score is above the card's ``threshold``
-        for this rate, whose interval is ``rate_low`` to ``rate_high``.
+        for this rate, whose interval is ``rate_low`` to ``rate_high``; ``seen_in_train`` says how many of the examples
+        of dev behind it share a text or a group with train.
 
         On labelled data also a row for each metric of the card and of the task, with its interval, and the value on the
         dev split that the probe was kept with (``kept``, ``kept_low``, ``kept_high``); with ``rate``

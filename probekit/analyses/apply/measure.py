@@ -34,7 +34,7 @@ from probekit.files import digest_of_content, is_path
 from probekit.monitors.folder import load_probe
 from probekit.monitors.format import CARD
 from probekit.monitors.lines import read_texts
-from probekit.monitors.probe import LABELS, NUMBERS, Probe
+from probekit.monitors.probe import LABELS, NUMBERS, OF_RATE, Probe
 from probekit.monitors.scoring import BY_CACHE, SAME, changes, load_model, said, scored
 from probekit.notes import logger
 from probekit.recipe import Read
@@ -267,7 +267,7 @@ def _scores(
     proba = probe.proba(logits).max(1)
     value, metric = (found["score"], "probe-score") if probe.two_classes else (proba, "probability")
     if rate is not None:
-        point = {name: probe.operating_point(rate).get(name) for name in ("threshold", "rate", "rate_low", "rate_high")}
+        point = {name: probe.operating_point(rate).get(name) for name in OF_RATE}
         above = (found["score"] > point["threshold"]).astype("boolean")
         rows = rows.assign(above=above.where(found["score"].notna()), **point)
     said = found["class"].where(~np.isnan(proba))

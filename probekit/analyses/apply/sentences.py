@@ -40,9 +40,11 @@ def _above(rows: pd.DataFrame) -> str:
         f"{above:,} of {len(rows):,} scores ({_share(above / len(rows))} %) are above {one['threshold']:.3g}; when it "
         f"was kept, this threshold flagged {_share(one['rate'])} % of the negatives of dev"
     )
-    if one["rate_low"] != one["rate_low"]:
-        return said
-    return f"{said}; on similar texts expect {_share(one['rate_low'])} to {_share(one['rate_high'])} %"
+    if one["rate_low"] == one["rate_low"]:
+        said += f"; on similar texts expect {_share(one['rate_low'])} to {_share(one['rate_high'])} %"
+    if seen := rows["seen_in_train"].fillna(0).iloc[0] if "seen_in_train" in rows else 0:
+        said += f"; {seen:,.0f} of these examples of dev share a text or a group with train, so new ones may differ"
+    return said
 
 
 def _at_threshold(rows: pd.DataFrame) -> str:

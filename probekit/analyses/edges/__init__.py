@@ -61,8 +61,9 @@ def edges(
     data_dir : path, optional
         Folder of the task's files.
     keep : path, optional
-        A new folder for the probes of single layers: :meth:`probekit.Probe.predict_proba` takes the pieces of a
+        A folder for the probes of single layers: :meth:`probekit.Probe.predict_proba` takes the pieces of a
         layer and spans. Mixes are not kept. One pair of caches only.
+        Kept probes of the same model and task are replaced there, unless a layer would be lost.
     vectors : VectorOptions
         ``layers`` and ``groups``; each may be given as a keyword.
     options : EdgeOptions

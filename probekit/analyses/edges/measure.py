@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from probekit.activations import ActivationCache
-from probekit.analyses.cards import Fitted, check_keep, probes_of, rows_read, shared_card
+from probekit.analyses.cards import Fitted, check_keep, check_work, probes_of, rows_read, shared_card
 from probekit.analyses.features import without_dictionary
 from probekit.analyses.options import PairVector, SpanVector, VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
@@ -52,7 +52,7 @@ def measure(
         raise UsageError("edge probes train their own pooling of spans; leave out pooling and span.")
     check_keep(keep, caches.count)
     kept = list[Probe]()
-    of_pair = partial(_of_pair, vectors=vectors, options=options, keep=kept.extend)
+    of_pair = partial(_of_pair, vectors=vectors, options=options, keep=kept.extend, folder=keep)
     result = replace(caches.result(of_pair, progress, metrics, task, data_dir), probes=tuple(kept))
     if keep is not None:
         save_probes(kept, keep)
@@ -67,11 +67,16 @@ def _of_pair(
     options: EdgeOptions,
     progress: Progress,
     keep: Callable[[tuple[Probe, ...]], object],
+    folder: Path | None,
 ) -> tuple[pd.DataFrame, Predictions]:
-    """The rows and predictions of one pair of caches; ``keep`` gets the probes of single layers."""
+    """The rows and predictions of one pair of caches.
+
+    ``keep`` gets the probes of single layers; ``folder`` is where they will be kept.
+    """
     check_pair(train, dev, vectors.layers, metrics, any_split=options.any_split)
     of_ends = replace(vectors, span=SpanVector.ENDS, span_pair=PairVector.SIDES)
     of_train = layer_vectors(train, of_ends)
+    check_work(folder, train, of_train.layers)
     of_dev = layer_vectors(dev, replace(of_ends, layers=tuple(of_train.layers)))
     if len(train.spec["label_names"]) < 2 and of_train.label_sets is None:
         raise UsageError(f"{train.spec['task']} has one label only; a probe needs at least two.")
@@ -98,7 +103,7 @@ def _of_pair(
     read = rows_read(of_train, vectors) | {"representation": ATTENTION}
     shared = shared_card((train, dev), read, options, **more)
     known = [Fitted(name, w, _logits(w, dev, of_dev, name, y_dev.known)) for name, w in fitted.items()]
-    keep(probes_of(known, shared, rows[rows["representation"] == ATTENTION], found, options))
+    keep(probes_of(known, shared, rows[rows["representation"] == ATTENTION], found, options, seen))
     of_mixes = [] if mixes is None else list(_of_mixes(found, mixes, options))
     return make_rows(pd.concat([rows, pd.DataFrame(of_mixes)], ignore_index=True) if of_mixes else rows), found
 

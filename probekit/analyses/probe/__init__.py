@@ -63,8 +63,9 @@ def probe(
     data_dir : path, optional
         Folder of the task's files.
     keep : path, optional
-        A new folder for the probes: ``probekit apply`` scores texts with them. Also measures calibration, as
+        A folder for the probes: ``probekit apply`` scores texts with them. Also measures calibration, as
         ``calibrate`` does. One pair of caches only.
+        Kept probes of the same model and task are replaced there, unless a layer would be lost.
     vectors : VectorOptions
         ``pooling`` and ``layers``; each may be given as a keyword.
     options : ProbeOptions

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from probekit.activations import ActivationCache
-from probekit.analyses.cards import Fitted, check_keep, probes_of, rows_read, shared_card
+from probekit.analyses.cards import Fitted, check_keep, check_work, probes_of, rows_read, shared_card
 from probekit.analyses.features import read_of_dictionary
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
@@ -53,7 +53,7 @@ def measure(
         )
     check_keep(keep, caches.count)
     kept = list[Probe]()
-    of_pair = partial(probe_pair, vectors=vectors, options=options, keep=kept.extend, calibrate=keep is not None)
+    of_pair = partial(probe_pair, vectors=vectors, options=options, keep=kept.extend, folder=keep)
     result = caches.result(of_pair, progress, metrics, task, data_dir)
     result = replace(result, probes=tuple(kept), reads=(*result.reads, *read_of_dictionary(vectors)))
     if keep is not None and not kept:
@@ -82,15 +82,17 @@ def probe_pair(
     options: ProbeOptions = ProbeOptions(),
     progress: Progress = no_progress,
     keep: Callable[[tuple[Probe, ...]], object] = lambda probes: None,
-    calibrate: bool = False,
+    folder: Path | None = None,
 ) -> tuple[pd.DataFrame, Predictions]:
     """The rows and predictions of one pair of caches; CacheMismatch if the two do not match.
 
-    ``keep`` gets the probes; with ``calibrate``, those of classes are calibrated whatever the options say.
+    ``keep`` gets the probes; with ``folder``, where they will be kept, those of classes are calibrated whatever the
+    options say.
     """
     check_pair(train, dev, vectors.layers, metrics, any_split=options.any_split)
     attends = options.estimator in (Estimator.ATTENTION, Estimator.MONITOR)
     of_train = layer_vectors(train, vectors, pieces=attends)
+    check_work(folder, train, of_train.layers)
     same = replace(vectors, pooling=of_train.pooling, layers=tuple(of_train.layers))
     of_dev = layer_vectors(dev, same, pieces=attends)
     of_train, of_dev = with_label_sets(of_train, train), with_label_sets(of_dev, dev)
@@ -115,7 +117,7 @@ def probe_pair(
         {"analysis": "probe", **columns_of(dev, of_train.representation), **of_dev.group_columns},
     )
     fitted = list[Fitted]()
-    if calibrate and of_train.label_sets is None and question.classify:
+    if folder is not None and of_train.label_sets is None and question.classify:
         options = replace(options, calibrate=True)
     if of_train.label_sets is not None:
         sets, of_sets, of_dev_sets = numbered_alike(of_train, of_dev, labels)
@@ -137,5 +139,6 @@ def probe_pair(
     of_spans = of_train.targets is not None and of_train.label_sets is not None
     more = {"kind": str(TaskKind.MULTI_LABEL)} if of_spans else {}
     shared = shared_card((train, dev), rows_read(of_train, vectors), options, balanced=options.balanced, **more)
-    keep(probes_of(sorted(fitted, key=lambda one: train.layers.index(one.layer)), shared, rows, found, options))
+    inner = sorted(fitted, key=lambda one: train.layers.index(one.layer))
+    keep(probes_of(inner, shared, rows, found, options, seen))
     return rows, found

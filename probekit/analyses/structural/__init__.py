@@ -61,8 +61,9 @@ def structural(
     data_dir : path, optional
         Folder of the task's files.
     keep : path, optional
-        A new folder for the probe of each layer: its maps of distances and depths, as arrays (rank, d). Of several
+        A folder for the probe of each layer: its maps of distances and depths, as arrays (rank, d). Of several
         ranks, the one with the lowest loss on held-out sentences of train is kept. One pair of caches only.
+        Kept probes of the same model and task are replaced there, unless a layer would be lost.
     vectors : VectorOptions
         ``layers`` and ``groups``; each may be given as a keyword.
     options : StructuralOptions

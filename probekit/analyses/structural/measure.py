@@ -12,7 +12,7 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
 from probekit.activations.grouping import groups_of
-from probekit.analyses.cards import card_of, check_keep, shared_card
+from probekit.analyses.cards import card_of, check_keep, check_work, shared_card
 from probekit.analyses.features import without_dictionary
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.structural.scores import BySentence, Gold, Intervals, Scores
@@ -60,6 +60,7 @@ def measure(
     with caches:
         for i, pair in enumerate(caches.opened(task, data_dir)):
             check_same(*pair, SAME)
+            check_work(keep, pair[0], pair[0].layer_names(vectors.layers))
             tables.append(_of_pair(*pair, vectors, options, part_of(progress, i, caches.count)))
             kept += _probes(pair, tables[-1], options)
     found = by_split(table.predictions() for table in tables)
