@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.notes import logger
 from probekit.statistics._additive import ADDITIVE, BY_CLASS, span_finder
 from probekit.statistics._sums import EXACT, Statistic, Units, UnitSums, statistic
 from probekit.statistics.bootstrap import COUNTED_AS, bounds, replicates, unbiased
@@ -22,6 +23,7 @@ from probekit.statistics.permutation import BLOCK, Chance, ranks
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.scored import SORTED, measured
 
+log = logger(__name__)
 FEWEST = 10
 """Minimum number of groups of similar size among which labels are permuted."""
 
@@ -55,8 +57,16 @@ def relabelled(evaluated: Predictions, fits: Sequence[int], metric: str, *, draw
         raise UsageError("the fits have different target labels; permutation needs the same labels for all fits.")
     value = _relabelling(part, gold[0], metric)
     observed = value(np.arange(len(part.ids))[None])[:, 0]
-    blocks = shuffles(len(part.ids), part.groups, draws=draws, seed=seed)
-    return observed, np.concatenate([value(order) for order in blocks], axis=1)
+    found, moved = [np.empty((len(observed), 0))], False
+    for order in shuffles(len(part.ids), part.groups, draws=draws, seed=seed):
+        found.append(value(order))
+        moved = moved or bool((gold[0][order] != gold[0]).any())
+    if draws and not moved and len(np.unique(gold[0])) > 1:
+        log.warning(
+            "permuted labels equal the labels: groups of one size have the same labels in the same order, so p is 1 "
+            "whatever was predicted. Change the order of the rows within groups, or use --groups none."
+        )
+    return observed, np.concatenate(found, axis=1)
 
 
 def above_chance(

@@ -72,6 +72,18 @@ def test_permuted_labels_against_the_definition(name):
     np.testing.assert_allclose(null, want, atol=1e-12)
 
 
+def test_groups_with_the_same_labels_are_named(caplog):
+    """Labels of pairs that are true, then false, stay where they are when whole pairs are exchanged."""
+    gold, groups = np.tile([1, 0], 30), np.repeat(np.arange(30), 2)
+    _, null = relabelled(table(gold, gold[None], ("accuracy",), groups), [0], "accuracy", draws=20, seed=0)
+    assert (null == 1).all()
+    assert "the same labels in the same order" in caplog.text
+    caplog.clear()
+    gold[:2] = 0, 1  # one pair the other way round: labels move
+    relabelled(table(gold, gold[None], ("accuracy",), groups), [0], "accuracy", draws=20, seed=0)
+    assert not caplog.text
+
+
 @pytest.mark.parametrize("name", ["accuracy", "macro-f1", "balanced-accuracy", "quadratic-kappa", "rmse", "span-f1"])
 def test_exchanged_outcomes_against_the_definition(name):
     """A fit and two others, then two alone: gold moves with what was predicted; groups stay together."""
