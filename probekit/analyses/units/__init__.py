@@ -76,7 +76,8 @@ def units(
 
     Units (columns of the vectors) are ranked on TRAIN.h5 alone. A probe on the first 1, 2, 4 … units is fitted on
     train and evaluated on DEV.h5, beside probes on as many random units and on the last ones. Each ranking is repeated
-    on disjoint halves of train. Units are named only if the first ones beat random ones, and the halves agree on them.
+    on disjoint halves of train. Units are named only if the first ones of one half beat random ones in probes of the
+    other, and the halves agree on them.
 
     Parameters
     ----------
@@ -104,10 +105,10 @@ def units(
         - "selection-share" of these units: how many halves of train have the unit among the first ``units``;
         - the metric of a probe on ``units`` units: target "gold" for the first ones, "random" for the mean over random
           ones (``ci_low``, ``ci_high``: 95 % of the random orders) and "bottom" for the last ones;
-        - "difference(METRIC)" of the first units minus random ones, with an interval over the examples of dev; and its
-          mean over all numbers of units but the last (``sizes`` of them), with p and ``p_adjusted`` over the rankings
-          and layers of all pairs of a task. p is the larger one of two: how many random orders do as well, and how many
-          permutations of dev's labels;
+        - "difference(METRIC)" of the first units minus random ones, ranked on one half of train and fitted on the other
+          (both ways, averaged), with an interval over the examples of dev; and its mean over all numbers of units but
+          the last (``sizes`` of them), with p and ``p_adjusted`` over the rankings and layers of all pairs of a task. p
+          is the larger one of two: how many random orders do as well, and how many permutations of dev's labels;
         - "rank-biased-overlap" of the rankings of two halves of train, their mean over splits with its interval; target
           "shuffled" for halves with shuffled labels, "random" for random orders.
 
@@ -157,7 +158,7 @@ def _sizes(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
     yield Cells("random", main, target="random")
     yield Cells("95 % of random", main, "interval", target="random", dim=True, align="center")
     yield Cells("last", main, target="bottom", dim=True)
-    yield Cells("first − random", f"difference({main})", form="+.3f")
+    yield Cells("first − random, of halves", f"difference({main})", form="+.3f")
     yield Cells(interval(options), f"difference({main})", "interval", "+.3f", dim=True, align="center")
 
 
@@ -184,7 +185,7 @@ def _by_ranking(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _of_rankings(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
     for gap in [name for name in dict.fromkeys(rows["metric"]) if name.startswith("difference(")]:
-        yield Cells("first − random", gap, form="+.3f")
+        yield Cells("first − random, of halves", gap, form="+.3f")
         yield Cells(interval(options), gap, "interval", "+.3f", dim=True, align="center")
         yield Cells("p adjusted", gap, "p_adjusted", "p")
     yield Cells("overlap of halves", "rank-biased-overlap")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from probekit.probes.protocol.options import Estimator
 from probekit.probes.protocol.selection import Problem, grid, select
 from probekit.probes.protocol.sizes import check_memory
 from probekit.probes.units.rankings import CELLS, Ranked, Ranking, Units, chosen_c, weight_times_spread
-from probekit.probes.units.stability import halves
+from probekit.probes.units.stability import Half, halves
 from probekit.probes.units.subsets import Subsets, curves, sizes
 from probekit.statistics.bootstrap import bounds, estimates, intervals, replicates
 from probekit.statistics.controls import shuffled
@@ -40,6 +40,41 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Crossed:
+    """First units beside random ones, ranked on one half of train and fitted on the other: both ways, averaged.
+
+    On the same rows those units rank first whose part these rows happen to show best, and a probe that is fitted on
+    these rows does better on them, even where all units hold the same.
+
+    Attributes
+    ----------
+    first : np.ndarray
+        (ks - 1,), the metric of a probe on the first units; all are left out.
+    random : np.ndarray
+        (ks - 1, draws), that of probes on random units.
+    again, null : np.ndarray
+        (ks - 1, resamples), the difference of the first and the mean of random units in resamples of dev, and with
+        permuted labels of dev.
+    """
+
+    first: np.ndarray
+    random: np.ndarray
+    again: np.ndarray
+    null: np.ndarray
+
+    @property
+    def gap(self) -> np.ndarray:
+        """The difference between first and random units, (ks - 1,)."""
+        return np.asarray(self.first - self.random.mean(1))
+
+    def ends(self, level: float) -> np.ndarray:
+        """The intervals of the difference, (ks - 1, 2), and of its mean over all numbers of units, below them."""
+        if not self.again.shape[1]:
+            return np.full((len(self.first) + 1, 2), np.nan)
+        return np.asarray(intervals(np.concatenate([self.again, self.again.mean(0)[None]]), level=level))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Held:
     """One ranking of the units of a layer.
 
@@ -51,12 +86,10 @@ class Held:
         Numbers of units.
     first, last : np.ndarray
         (ks,), the metric of a probe on so many first, and last, units.
-    first_ends, last_ends, gap_ends : np.ndarray
-        (ks, 2), their intervals, and that of the difference between the first and random units.
-    again : np.ndarray
-        (ks, resamples), that difference in resamples of dev; NaN for all units.
-    null : np.ndarray
-        (ks, resamples), that difference with permuted labels of dev; NaN for all units.
+    first_ends, last_ends : np.ndarray
+        (ks, 2), their intervals.
+    crossed : Crossed or None
+        What first units hold beyond random ones; None without random orders, and if train cannot be halved.
     halves : np.ndarray
         Int (2 · splits, d), the orders of the halves of train.
     overlap, shuffled : tuple of float
@@ -69,9 +102,7 @@ class Held:
     last: np.ndarray
     first_ends: np.ndarray
     last_ends: np.ndarray
-    gap_ends: np.ndarray
-    again: np.ndarray
-    null: np.ndarray
+    crossed: Crossed | None
     halves: np.ndarray
     overlap: tuple[float, float, float]
     shuffled: tuple[float, float, float]
@@ -120,11 +151,18 @@ def of_layer(
     sample: dict[str, Any] = {"metric": metric, "groups": sets.dev.groups, "label_names": names}
     sample |= {"sentences": sets.dev.sentences} if sets.dev.sentences is not None else {}
     random, curve = _curves(subsets, z, ks, [one.order for one in ranked.values()], sets.y_dev[0], sample, options)
+    pairs = _pairs(sets, options)
+    orders = {by: [of_units.ranked(by, half).order for pair in pairs for half in pair] for by in rankings}
+    crossed = dict[Ranking, Crossed]()
+    if pairs and options.draws:
+        crossed = _crossed(x, data.x_dev[:, varies], sets, pairs[0], orders, ks[:-1], sample, options)
     held = {}
     for i, (by, one) in enumerate(ranked.items()):
-        orders, overlaps = _halves(of_units, by, sets, options)
-        measured: dict[str, Any] = {part: curve[part][:, i] for part in PARTS}
-        held[str(by)] = Held(one, ks, **measured, halves=orders, overlap=overlaps[0], shuffled=overlaps[1])
+        overlaps = _overlaps(of_units, by, pairs[: options.splits], orders[by], sets, options)
+        own = np.array(orders[by][: 2 * options.splits], dtype=np.int64).reshape(-1, len(varies))
+        measured: dict[str, Any] = {part: values[:, i] for part, values in curve.items()}
+        measured |= {"crossed": crossed.get(by), "overlap": overlaps[0], "shuffled": overlaps[1]}
+        held[str(by)] = Held(one, ks, **measured, halves=own)
     return Layer(name, varies, held, random)
 
 
@@ -159,37 +197,70 @@ def _ranked(
     return of_units, found
 
 
-PARTS = {"first": 0, "last": 0, "first_ends": 2, "last_ends": 2, "gap_ends": 2, "again": None, "null": None}
-"""The attributes of :class:`Held` that are measured for all rankings at once, and how many numbers each has for a k."""
-
-
 def _curves(
     subsets: Subsets, z: np.ndarray, ks: list[int], orders: Sequence[np.ndarray], gold: np.ndarray,
     sample: dict[str, Any], options: UnitsOptions,
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:  # fmt: skip
     """The metric of random units (ks, draws), and for each ranking, (ks, rankings …), what :class:`Held` holds."""
-    d, count, draws = z.shape[1], len(orders), options.draws
-    rng = np.random.default_rng([options.seed, 3])
-    drawn = rng.permuted(np.tile(np.arange(d), (draws, 1)), axis=1)
+    count = len(orders)
+    drawn = _drawn(z.shape[1], options, 3)
     ends = np.concatenate([np.stack(orders), np.stack(orders)[:, ::-1]])
-    random = np.full((len(ks), draws), np.nan)
-    widths = {part: options.resamples if width is None else width for part, width in PARTS.items()}
-    curve = {part: np.full((len(ks), count, width)[: 3 if width else 2], np.nan) for part, width in widths.items()}
+    random = np.full((len(ks), options.draws), np.nan)
+    curve = {part: np.full((len(ks), count), np.nan) for part in ("first", "last")}
+    curve |= {f"{part}_ends": np.full((len(ks), count, 2), np.nan) for part in ("first", "last")}
     how: dict[str, Any] = {"resamples": options.resamples, "seed": options.seed}
     for i, predicted in enumerate(curves(subsets, z, ends, ks)):
         found = bounds(gold, predicted, level=options.level, **how, **sample)
         curve["first"][i], curve["last"][i] = found.value[:count], found.value[count:]
         curve["first_ends"][i], curve["last_ends"][i] = found.ci[:count], found.ci[count:]
-    for i, predicted in enumerate(curves(subsets, z, drawn, ks[:-1]) if draws else ()):
+    for i, predicted in enumerate(curves(subsets, z, drawn, ks[:-1]) if options.draws else ()):
         random[i] = estimates(gold, predicted, **sample)
-        if options.resamples:
-            firsts = np.stack([subsets.predictions(z, order[: ks[i]]) for order in orders])
-            every = np.concatenate([predicted, firsts])
-            again, null = replicates(gold, every, **how, **sample), _relabelled(gold, every, sample, options)
-            for part, values in (("again", again), ("null", null)):
-                curve[part][i] = values[draws:] - np.nanmean(values[:draws], axis=0)
-            curve["gap_ends"][i] = intervals(curve["again"][i], level=options.level)
     return random, curve
+
+
+def _drawn(d: int, options: UnitsOptions, *stream: int) -> np.ndarray:
+    """Random orders of the units, int (draws, d)."""
+    rng = np.random.default_rng([options.seed, *stream])
+    return rng.permuted(np.tile(np.arange(d), (options.draws, 1)), axis=1)
+
+
+def _pairs(sets: LabelSets, options: UnitsOptions) -> list[tuple[Half, Half]]:
+    """Splits of train in two halves: for stability, or a single one, in which units are ranked and probes fitted."""
+    how: dict[str, Any] = {"groups": sets.train.groups, "seed": options.seed, "stratify": bool(sets.classes)}
+    return [*halves(sets.y[0], splits=max(min(1, options.draws), options.splits), **how)]
+
+
+def _crossed(
+    x: np.ndarray, x_dev: np.ndarray, sets: LabelSets, pair: tuple[Half, Half],
+    orders: Mapping[Ranking, Sequence[np.ndarray]], ks: list[int], sample: dict[str, Any], options: UnitsOptions,
+) -> dict[Ranking, Crossed]:  # fmt: skip
+    """Of units that are ranked on one half of a pair, and probes that are fitted on the other, what they hold.
+
+    orders : of each ranking, its order on the first half of the pair, and on the second …
+    """
+    draws, gold, ways = options.draws, sets.y_dev[0], []
+    for i, other in enumerate(reversed(pair)):
+        fitted = Subsets.of(x[other], sets.y[0][other], sets.classes)
+        own = np.concatenate([_drawn(x.shape[1], options, 4, i), np.stack([order[i] for order in orders.values()])])
+        ways.append(curves(fitted, fitted.standardised(x_dev), own, ks))
+
+    def both(values: np.ndarray) -> np.ndarray:
+        return np.asarray(values.reshape(2, draws + len(orders), *values.shape[1:]).mean(0))
+
+    value, again, null = [], [], []
+    for parts in zip(*ways, strict=True):
+        predicted = np.concatenate(parts)
+        value.append(both(estimates(gold, predicted, **sample)))
+        if options.resamples:
+            again.append(both(replicates(gold, predicted, resamples=options.resamples, seed=options.seed, **sample)))
+            null.append(both(_relabelled(gold, predicted, sample, options)))
+    of = np.stack(value)
+    gaps = [
+        np.stack(one)[:, draws:] - np.nanmean(np.stack(one)[:, :draws], axis=1, keepdims=True)
+        if one else np.empty((len(ks), len(orders), 0))
+        for one in (again, null)
+    ]  # fmt: skip
+    return {by: Crossed(of[:, draws + i], of[:, :draws], *(gap[:, i] for gap in gaps)) for i, by in enumerate(orders)}
 
 
 def _relabelled(gold: np.ndarray, predicted: np.ndarray, sample: dict[str, Any], options: UnitsOptions) -> np.ndarray:
@@ -203,21 +274,18 @@ def _relabelled(gold: np.ndarray, predicted: np.ndarray, sample: dict[str, Any],
     return relabelled(evaluated, of_fits, sample["metric"], draws=options.resamples, seed=options.seed)[1]
 
 
-def _halves(
-    of_units: Units, by: Ranking, sets: LabelSets, options: UnitsOptions
-) -> tuple[np.ndarray, tuple[tuple[float, float, float], tuple[float, float, float]]]:
-    """The orders of halves of train, and their mean overlap with gold and with shuffled labels."""
-    y, groups = sets.y[0], sets.train.groups
-    classify = bool(sets.classes)
-    pairs = [*halves(y, groups=groups, splits=options.splits, seed=options.seed, stratify=classify)]
-    noise = shuffled(y, len(pairs), options.seed, groups=groups, ordered=sets.train.types is not None)
-    orders, gold, chance = [], list[float](), list[float]()
+def _overlaps(
+    of_units: Units, by: Ranking, pairs: Sequence[tuple[Half, Half]], orders: Sequence[np.ndarray], sets: LabelSets,
+    options: UnitsOptions,
+) -> tuple[tuple[float, float, float], tuple[float, float, float]]:  # fmt: skip
+    """The mean overlap of the orders of two halves of train, with gold and with shuffled labels."""
+    noise = shuffled(
+        sets.y[0], len(pairs), options.seed, groups=sets.train.groups, ordered=sets.train.types is not None
+    )
+    gold = [rank_biased_overlap(*orders[2 * i : 2 * i + 2], p=options.persistence) for i in range(len(pairs))]
+    chance = list[float]()
     for pair, labels in zip(pairs, noise, strict=True):
-        own = [of_units.ranked(by, half).order for half in pair]
-        orders += own
-        gold.append(rank_biased_overlap(*own, p=options.persistence))
         if all(len(np.unique(labels[half])) > 1 for half in pair):
             other = [of_units.ranked(by, half, labels).order for half in pair]
             chance.append(rank_biased_overlap(*other, p=options.persistence))
-    found = np.stack(orders) if orders else np.empty((0, of_units.problem.x.shape[1]), dtype=np.int64)
-    return found, (mean_of_pairs(gold, level=options.level), mean_of_pairs(chance, level=options.level))
+    return mean_of_pairs(gold, level=options.level), mean_of_pairs(chance, level=options.level)

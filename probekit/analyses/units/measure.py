@@ -15,7 +15,7 @@ from probekit.analyses.features import read_of_dictionary
 from probekit.analyses.matching import check_finite
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair
-from probekit.analyses.units.layer import Data, Held, Layer, of_layer
+from probekit.analyses.units.layer import Crossed, Data, Held, Layer, of_layer
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors
 from probekit.errors import CacheMismatch, UsageError
 from probekit.metrics import derive, metric
@@ -28,7 +28,6 @@ from probekit.rows import Result, make_rows
 from probekit.rows.families import ALPHA
 from probekit.runtime import Progress, part_of
 from probekit.similarity.chance import judged
-from probekit.statistics.bootstrap import intervals
 from probekit.statistics.overlap import chance_overlap
 from probekit.tasks.task import check_one_label
 
@@ -148,8 +147,8 @@ def layer_rows(
             about = {"layer_name": layer.name, "estimator": by}
             own = judgement.get((id(layer), by), {})
             yield from (about | row for row in _curve(layer, held, name, options))
-            if options.draws:
-                yield about | _over_sizes(layer, held, name, options) | own
+            if held.crossed is not None:
+                yield about | _over_sizes(held.crossed, name, options) | own
             yield from (about | row for row in _stability(layer, held, options))
             shown = own.get("p_adjusted", 1.0) <= ALPHA
             yield from (about | row for row in _units(layer, held, name, options, shown=shown))
@@ -163,23 +162,22 @@ def _judged(family: Sequence[Layer], sign: int) -> dict[tuple[int, str], dict[st
     and how many permutations of dev's labels. Each is corrected by its largest standardised value. Under noise random
     orders do not suffice: probes on few random units predict one class, and vary less than those on first units.
     """
-    tests = [(layer, by) for layer in family for by in layer.held]
-    of_orders, of_labels = [], []
-    for layer, by in tests:
-        held, random = layer.held[by], layer.random[:-1].mean(0)
-        gap = held.first[:-1].mean() - random.mean()
-        of_orders.append(np.append(held.first[:-1].mean(), random))
-        of_labels.append(np.append(gap, held.null[:-1].mean(0)))
+    tests = {(id(one), by): held.crossed for one in family for by, held in one.held.items() if held.crossed is not None}
+    if not tests:
+        return {}
+    of_orders = [np.append(held.first.mean(), held.random.mean(0)) for held in tests.values()]
+    of_labels = [np.append(held.gap.mean(), held.null.mean(0)) for held in tests.values()]
     chances = [judged(sign * np.stack(null, axis=1)[:, :, None]) for null in (of_orders, of_labels)]
     return {
-        (id(layer), by): {name: max(getattr(one, name)[at, 0] for one in chances) for name in ("p", "p_adjusted")}
+        key: {name: max(getattr(one, name)[at, 0] for one in chances) for name in ("p", "p_adjusted")}
         | {"tests": len(tests)}
-        for at, (layer, by) in enumerate(tests)
+        for at, key in enumerate(tests)
     }
 
 
 def _curve(layer: Layer, held: Held, name: str, options: UnitsOptions) -> Iterator[dict[str, Any]]:
     """What the first, random and last units of each number hold."""
+    gaps = [] if held.crossed is None else [*zip(held.crossed.gap, held.crossed.ends(options.level)[:-1], strict=True)]
     for i, k in enumerate(held.ks):
         row = {"metric": name, "units": k}
         yield row | _interval("gold", held.first[i], held.first_ends[i])
@@ -188,17 +186,15 @@ def _curve(layer: Layer, held: Held, name: str, options: UnitsOptions) -> Iterat
             random = layer.random[i]
             row["draws"] = len(random)
             yield row | _interval("random", random.mean(), np.quantile(random, [0.025, 0.975]))
-            gap = _interval("gold", held.first[i] - random.mean(), held.gap_ends[i])
-            yield row | gap | {"metric": derive("difference", name), "against": f"{k} random units"}
+        if i < len(gaps):
+            about = {"metric": derive("difference", name), "against": f"{k} random units", "draws": options.draws}
+            yield row | _interval("gold", *gaps[i]) | about
 
 
-def _over_sizes(layer: Layer, held: Held, name: str, options: UnitsOptions) -> dict[str, Any]:
+def _over_sizes(held: Crossed, name: str, options: UnitsOptions) -> dict[str, Any]:
     """The mean difference between first and random units over all numbers of units."""
-    again = held.again[:-1].mean(0)[None]
-    ends = intervals(again, level=options.level)[0] if options.resamples else np.full(2, np.nan)
-    gap = _interval("gold", (held.first - layer.random.mean(1))[:-1].mean(), ends)
-    about = {"metric": derive("difference", name), "against": "random units", "sizes": len(held.ks) - 1}
-    return gap | about | {"draws": options.draws}
+    about = {"metric": derive("difference", name), "against": "random units", "sizes": len(held.first)}
+    return _interval("gold", held.gap.mean(), held.ends(options.level)[-1]) | about | {"draws": options.draws}
 
 
 def _interval(target: str, value: float, ends: np.ndarray) -> dict[str, Any]:
@@ -215,16 +211,16 @@ def _stability(layer: Layer, held: Held, options: UnitsOptions) -> Iterator[dict
     yield row | {"target": "random", "value": chance}
 
 
-def _most(layer: Layer, held: Held, sign: int) -> int:
+def _most(ks: Sequence[int], held: Crossed, options: UnitsOptions, sign: int) -> int:
     """Among so many first units those that are named are looked for.
 
     The largest number whose difference to random units is within a standard error of the largest difference: fewer
     would leave out units that are as good as those that are named.
     """
-    gap = sign * (held.first - layer.random.mean(1))[:-1]
+    gap = sign * held.gap
     at = int(np.nanargmax(gap))
-    error = np.nan_to_num(np.diff(held.gap_ends[at]).item() / 4)
-    return held.ks[int(np.flatnonzero(gap >= gap[at] - error).max())]
+    error = np.nan_to_num(np.diff(held.ends(options.level)[at]).item() / 4)
+    return ks[int(np.flatnonzero(gap >= gap[at] - error).max())]
 
 
 def _units(layer: Layer, held: Held, name: str, options: UnitsOptions, *, shown: bool) -> Iterator[dict[str, Any]]:
@@ -233,7 +229,7 @@ def _units(layer: Layer, held: Held, name: str, options: UnitsOptions, *, shown:
     shown : whether the first units are shown to hold more than random ones
     """
     listed = min(options.top, len(layer.units))
-    most = _most(layer, held, metric(name).sign) if shown else listed
+    most = _most(held.ks, held.crossed, options, metric(name).sign) if shown and held.crossed is not None else listed
     share = held.shares(most)
     chance = max(chance_overlap(len(layer.units), p=options.persistence), np.nan_to_num(held.shuffled[2], nan=1.0))
     agreed = shown and held.overlap[1] > chance
