@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from zipfile import is_zipfile
 
 import numpy as np
 
@@ -127,6 +128,9 @@ def read_coefficients(path: Path) -> tuple[Weights, np.ndarray | None]:
     from probekit.activations.foreign.npz import npz
     from probekit.probes.kept import linear
 
+    if not path.is_file() or not is_zipfile(path):
+        why = "is no .npz file (numpy.savez writes one)" if path.is_file() else "there is no such file"
+        raise DataError(f"{why}; expected the arrays coef_ and intercept_.", file=path)
     shapes = npz(path).shapes  # refuses pickles, and arrays that are not as large as they say
     if missing := [name for name in NEEDED if name not in shapes]:
         raise DataError(f"lacks {' and '.join(missing)}; write coef_ and intercept_ with numpy.savez.", file=path)

@@ -238,7 +238,8 @@ def _reading(probe: Probe, encoder: Encoder, examples: Sequence[Example], *, by_
     level = said(probe, "tokens") if words else str(TokenLevel.PIECE) if by_piece or probe.weights.by_piece else None
     if by_piece and (words or pairs == "separate" or not probe.scores_pieces):
         raise UsageError(
-            "single pieces have a score of linear probes of texts with two classes or a number; leave out by."
+            "single pieces, which --by piece and alarms read, have a score of linear probes and monitors of texts "
+            f"with two classes or a number; this is {probe!r}."
         )
     site = Site.parse(probe.layer)
     width = encoder.widths[list(encoder.sites).index(site)]

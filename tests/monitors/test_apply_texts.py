@@ -39,6 +39,24 @@ def test_ids_and_texts_are_those_of_the_file(kept, encoder, tmp_path):
     assert pieces[["example", "piece"]].to_numpy().tolist()[:3] == [["3", "the"], ["3", "cat"], ["5", "sees"]]
 
 
+def test_cut_texts_and_ids_that_occur_twice_are_said(kept, encoder, tmp_path, caplog):
+    """In the rows; a file of texts has no splits, and attention probes score no pieces."""
+    texts = [{"id": "a", "text": "the cat"}, {"id": "a", "text": "cat " * 5000}, {"id": "b", "text": " "}]
+    file = tmp_path / "chats.jsonl"
+    file.write_text("\n".join(map(json.dumps, texts)))
+    rows = probekit.apply(kept[0], file, layer=2, model=encoder).rows
+    assert rows["truncated"].tolist() == [False, True, False]
+    assert "1 of 3 ids occur before" in caplog.text
+    pieces = probekit.apply(kept[0], file, layer=2, model=encoder, by="piece").rows
+    assert pieces["truncated"].sum() == len(pieces) - 2
+    with pytest.raises(UsageError, match=r"chats.jsonl is a file of texts, which has no splits"):
+        probekit.apply(kept[0], file, layer=2, model=encoder, split="zzz")
+    probe = probekit.load_probe(kept[0], 2)
+    attention = replace(probe, weights=replace(probe.weights, form="attention"))
+    with pytest.raises(UsageError, match="single pieces, which --by piece and alarms read, have a score of linear"):
+        attention.alarm(["the cat"] * 100, model=encoder, rate=0.1)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -98,6 +116,7 @@ def test_a_card_is_reproduced(applied):
 
 
 def test_another_probe_in_the_folder_is_said(applied, kept, tmp_path):
+    shutil.rmtree(applied / "kept")
     probekit.load_probe(kept[0], 1).save(applied / "kept")
     changes = plan_reproduction(applied / "own.toml.parquet", tmp_path / "again").changes
     assert "has changed since" in " ".join(changes)

@@ -165,8 +165,10 @@ def test_files_that_are_too_large_or_no_npz(tmp_path):
     with pytest.raises(DataError, match=r"take 2\.1 GB or so"):
         read_coefficients(tmp_path / "coef.npz")
     (tmp_path / "coef.npz").write_bytes(b"\x80\x04pickle")
-    with pytest.raises(DataError, match="npz"):
-        read_coefficients(tmp_path / "coef.npz")
+    np.save(tmp_path / "coef.npy", np.zeros(3))
+    for name, why in (("coef.npz", "is no .npz file"), ("coef.npy", "is no .npz file"), ("none.npz", "no such file")):
+        with pytest.raises(DataError, match=why):
+            read_coefficients(tmp_path / name)
 
 
 def test_vectors_that_do_not_fit(caches, tmp_path, call):

@@ -62,8 +62,8 @@ def apply(
     """Score texts with a kept probe; on labelled data also measure how good it is.
 
     The model runs only up to the probe's layer. An example of a cache gets the very score that ``probekit probe``
-    computed; of a text, the same within rounding. Another model, tokenizer, precision or pooling than the one the probe
-    was fitted on is refused.
+    computed; of a text, the same on the same machine and version (of attention probes and monitors, to 1e-5). Another
+    model, tokenizer, precision or pooling than the one the probe was fitted on is refused.
 
     Parameters
     ----------
@@ -90,7 +90,8 @@ def apply(
     Result
         A row for each text, word or piece: ``example`` is its id; ``value`` the score, a logit for two classes
         (``probe-score``), else the probability of the predicted class, or the number; ``predicted`` and ``probability``
-        the class and its probability; with ``rate`` also ``above``, whether the score is above the card's ``threshold``
+        the class and its probability; if texts are cut, ``truncated`` says which; with ``rate`` also ``above``,
+        whether the score is above the card's ``threshold``
         for this rate, whose interval is ``rate_low`` to ``rate_high``; ``seen_in_train`` says how many of the examples
         of dev behind it share a text or a group with train.
 

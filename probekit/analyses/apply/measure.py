@@ -122,8 +122,14 @@ class Texts:
 def texts_of(source: str | Path | Task, split: str | None, data_dir: str | Path | None) -> Texts:
     """The examples of a file of texts, a task file, or a task by name; UsageError if the split is not clear."""
     if not isinstance(source, Task) and is_stream(str(source)):
+        if split is not None:
+            raise UsageError(f"{source} is a file of texts, which has no splits; leave out --split.")
         examples, digest = read_texts(source if data_dir is None else Path(data_dir) / source)
-        where = {"task": shown_file(str(source)), "split": split or "texts"}
+        if twice := len(examples) - len({e.id for e in examples}):
+            log.warning(
+                "%s of %s ids occur before, so rows cannot be told by them.", f"{twice:,}", f"{len(examples):,}"
+            )
+        where = {"task": shown_file(str(source)), "split": "texts"}
         return Texts(list(examples), where, Read(str(source), "data", digest))
     task = source if isinstance(source, Task) else load_task(str(source), data_dir=data_dir)
     name = split or ("dev" if "dev" in task.splits else next(iter(task.splits)) if len(task.splits) == 1 else None)
@@ -299,5 +305,7 @@ def _of_texts(
         ids, more = numbered(ids, found.example), {"text": words[found.read]}
     else:
         ids, logits, more = np.array([e.id for e in examples]), found.of_texts(), columns_of_texts(examples)
+    if found.truncated.any():
+        more["truncated"] = found.truncated if len(ids) == len(examples) else found.truncated[found.example]
     rows = _scores(probe, logits, ids, about, options.rate, **more)
     return Result(make_rows(rows), (), reads=(read, read_of_model(model_name(probe, model), encoder.spec)))
