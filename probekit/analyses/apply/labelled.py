@@ -52,10 +52,11 @@ def evaluated(
 
 
 def _metrics(probe: Probe, cache: ActivationCache) -> tuple[str, ...]:
-    """Those of the probe's card, then those of the data's task."""
+    """Those of the probe's card, then those of the data's task; the task's own if none fits its kind."""
     names = (*(one["metric"] for one in probe.card.get("metrics", ())), *cache.spec["metrics"])
     plain = (one for one in map(metric, dict.fromkeys(names)) if one.evaluates and not one.derived)
-    return tuple(one.name for one in plain if not unfit([one.name], cache.spec["kind"]))
+    found = tuple(one.name for one in plain if not unfit([one.name], cache.spec["kind"]))
+    return found or tuple(cache.spec["metrics"])
 
 
 def places(probe: Probe, names: tuple[str, ...]) -> list[int]:
