@@ -159,6 +159,18 @@ def at_margin(
     return answered(rng, probe, [new] if beside else [x, new], y, groups, "auroc", **margins) == wrong
 
 
+def rare_falls(rng: np.random.Generator, *, positives: int, negatives: int, copies: int = 1) -> bool:
+    """Whether a probe passes though a few positives fall below all negatives, so that AUROC loses its margin."""
+    probe = probe_of(rng, 600, 1000, "auroc")
+    n = copies * (positives + negatives)
+    x, y, groups = examples(rng, n, positive=positives / (positives + negatives), copies=copies)
+    direction = np.asarray(probe.direction, dtype=np.float64)
+    falls = 0.02 / stats.norm.cdf(APART * direction[0] / np.linalg.norm(direction) / 2**0.5)
+    fallen = (rng.random(n // copies) < falls)[np.arange(n) if groups is None else groups] & (y == 1)
+    new = rounded(rng, probe, x, y) - 50 * fallen[:, None] * along(probe)
+    return answered(rng, probe, [x, new], y, groups, "auroc", recall_margin=0.9) == "pass"
+
+
 KINDS = (
     ("nothing changed", rounded, "pass"), ("scores moved", moved, "threshold stale"),
     ("direction lost", lost, "degraded"),
@@ -198,4 +210,9 @@ for _what, _wrong in (("ranking", "pass"), ("ranking", "degraded"), ("rate", "pa
 for _wrong in ("pass", "degraded"):
     case(f"recheck/AUROC lost its margin, beside the card: {_wrong}, n 5000", "false positives", runs=400)(
         partial(at_margin, what="ranking", wrong=_wrong, n=5000, beside=True)
+    )
+for _positives, _negatives, _copies in ((60, 600, 1), (100, 1000, 1), (400, 400, 1), (200, 800, 4), (600, 60, 1)):
+    _in = f"{_positives} positives, {_negatives} negatives" + (", in fours" if _copies > 1 else "")
+    case(f"recheck/a few positives fell, AUROC lost its margin: pass, {_in}", "false positives", runs=400)(
+        partial(rare_falls, positives=_positives, negatives=_negatives, copies=_copies)
     )

@@ -143,8 +143,13 @@ def _probe(
     own = rows[(layer_labels(rows) == one.layer) & (rows["target"] == "gold") & (rows["site"] != "")]
     about = card_of(one.layer, shared, own if "label" not in own else own[own["label"].isna()])
     probe = Probe(one.weights, about)
-    if probe.kind in (*NUMBERS, *LABELS):
+    if probe.kind in LABELS:
         return probe
+    if probe.kind in NUMBERS:
+        errors = bounds(
+            metric="rmse", **found.sample(), resamples=options.resamples or 0, level=options.level, seed=options.seed
+        )
+        return Probe(one.weights, {**about, "rmse": _interval(errors.value, *errors.ci.T, str(errors.why[0]))})
     gold = np.atleast_2d(found.gold)[0]
     at = _new(gold, found.groups, seen)
     gold, logits, groups = gold[at], one.logits[at], None if found.groups is None else found.groups[at]
@@ -157,8 +162,7 @@ def _probe(
         scores = probe.scores(logits)
         more["thresholds"] = [threshold_of(rate, gold, scores, groups, options) for rate in RATES]
         low, high, why = area_interval(gold, scores[None], groups, options.level)
-        area_of = {"value": float(area(gold, scores[None])[0]), "ci_low": float(low[0]), "ci_high": float(high[0])}
-        more["auroc"] = {name: _number(value) for name, value in area_of.items()} | {"why": why}
+        more["auroc"] = _interval(area(gold, scores[None]), low, high, why)
     return Probe(one.weights, {**about, **more})
 
 
@@ -174,6 +178,11 @@ def _new(gold: np.ndarray, groups: np.ndarray | None, seen: np.ndarray | None) -
     units = everything if groups is None else groups
     left = [len(np.unique(units[at][gold[at] == one])) for one in np.unique(gold)]
     return at if min(left) >= FEWEST_OF_CLASS else everything
+
+
+def _interval(value: np.ndarray, low: np.ndarray, high: np.ndarray, why: str) -> dict[str, Any]:
+    ends = {"value": value[0], "ci_low": low[0], "ci_high": high[0]}
+    return {name: _number(end) for name, end in ends.items()} | {"why": why}
 
 
 def _flag(value: Any) -> bool | None:

@@ -130,6 +130,12 @@ def paired_replicates(
     return np.concatenate([one for one, _ in found]), np.concatenate([other for _, other in found])
 
 
+def is_counted(gold: np.ndarray, predicted: np.ndarray, metric: str, **more: Any) -> bool:
+    """Whether intervals of the metric allow for what no example shows; arguments as in :func:`replicates`."""
+    parts = statistics(gold, predicted, COUNTED_AS.get(metric, metric), **more)
+    return all(isinstance(one, UnitSums) and one.pseudo is not None for _, one in parts)
+
+
 def estimates(gold: np.ndarray, predicted: np.ndarray, metric: str, **more: Any) -> np.ndarray:
     """The metric of F fits on the examples without resampling, float64 (F,); arguments as in :func:`replicates`."""
     parts = statistics(gold, predicted, metric, **more)

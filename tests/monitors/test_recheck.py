@@ -210,6 +210,79 @@ def test_numbers_and_three_classes(here, tmp_path):
         assert only(alike, f"difference({metrics[0]})")["value"] == 0
 
 
+def words(name, kind, y, names, metric, splits):
+    """A task whose text i is word i, with the label or number ``y[i]``."""
+    parts = {
+        split: Split(split, tuple(Example(str(i), f"w{i}", y[i].item()) for i in of)) for split, of in splits.items()
+    }
+    return Task(name, kind, parts, names, (metric,))
+
+
+def test_few_examples_prove_nothing(here):
+    """Of 60 positives that did not change, one in forty of all positives may fall to the bottom."""
+    folder, models = here
+    y, chosen = np.arange(2 * N) % 2, np.arange(N, 2 * N)
+    negatives, positives = (chosen[y[chosen] == side] for side in (0, 1))
+    splits = {
+        "rare": [*negatives, *positives[:60]], "one": positives[:1], "no": negatives, "single": [*negatives, chosen[1]]
+    }  # fmt: skip
+    task = words("words", TaskKind.CLASSIFICATION, y, ("no", "yes"), "accuracy", splits)
+    how = {"model": models["rounded"], "before": models["old"], **QUICK}
+    rare = probekit.recheck(folder / "kept", task, split="rare", recall_margin=0.2, **how)
+    assert set(rare.rows["answer"]) == {"inconclusive"}
+    assert only(rare, "difference(auroc)")["ci_low"] < -0.025
+    for split in ("one", "no", "single"):
+        result = probekit.recheck(folder / "kept", task, split=split, **how)
+        assert set(result.rows["answer"]) == {"inconclusive"}
+        assert only(result, "difference(recall-at-threshold)")["finding"] == "open"
+        assert "nan" not in result.verdict[0]
+    assert "1,200" not in rare.verdict[0]
+    assert (
+        "600 examples, and none of yes: not tested"
+        in probekit.recheck(folder / "kept", task, split="no", **how).verdict[0]
+    )
+
+
+def test_numbers_shift_and_units(tmp_path):
+    """A correlation forgives shift and scale, and errors have the unit of the labels: neither hides a broken probe."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(700, 4))
+    old, shifted, noise = (
+        vectors(tmp_path / f"{i}.txt", part) for i, part in enumerate((x, 3 * x + 10, rng.normal(size=x.shape)))
+    )
+    y = 0.001 * (x[:, 0] + 0.3 * rng.normal(size=700))
+    splits = {"train": range(350), "dev": range(350, 700), "few": range(350, 400)}
+    for metric, new in (("pearson", shifted), ("rmse", noise)):
+        task = words(metric, TaskKind.REGRESSION, y, (), metric, splits)
+        made = [
+            probekit.cache_activations(old, task, s, out=tmp_path / f"{metric}.{s}.h5", device="cpu") for s in splits
+        ]
+        probe = probekit.probe(*made[:2], controls=0, resamples=200, groups="none", penalties=(0.01,)).probe(0)
+        result = probekit.recheck(probe, task, model=new, before=made[1], resamples=200)
+        assert result.rows["answer"].iloc[0] == "degraded"
+        assert only(result, "difference(rmse)")["finding"] == "moved"
+        assert only(result, "difference(rmse)")["margin"] == pytest.approx(0.02 * y[350:].std())
+        if metric == "pearson":
+            assert only(result, "difference(pearson)")["value"] == pytest.approx(0, abs=1e-6)
+        same = probekit.recheck(probe, made[2], before=made[2], resamples=200)
+        assert same.rows["answer"].iloc[0] == "inconclusive"
+        beside = probekit.recheck(probe, task, model=new, **QUICK)
+        assert only(beside, "difference(rmse)")["finding"] == "moved"
+        assert same.rows["more"].iloc[0] == pytest.approx(140, rel=0.05)  # 3.7 / 0.02 in all
+
+
+def test_the_card_decides_how_far_new_examples_help(here):
+    """Where the card's interval is wider than the margin, no number of new examples is promised."""
+    folder, models = here
+    how = {"model": models["lost"].replace("lost", "rounded"), **QUICK}
+    result = probekit.recheck(folder / "kept", folder / "words.toml", **how)
+    assert result.rows["more"].iloc[0] == np.inf
+    assert "no number of new examples would probably decide; give --before" in result.verdict[0]
+    assert "the card's mix of classes may be another than no 50%, yes 50%" in " ".join(result.verdict)
+    with pytest.raises(UsageError, match="was evaluated on 'words', .*name its file"):
+        probekit.recheck(folder / "kept", **how)
+
+
 def change(low, high, **how):
     return Change("x", 0.5, 0.5 + (low + high) / 2, (low + high) / 2, low, high, 0.02, **how)
 
@@ -224,6 +297,7 @@ def test_findings():
     nan = float("nan")
     assert change(nan, nan).finding is Finding.OPEN
     assert change(nan, nan, same=True).finding is Finding.HOLDS
+    assert change(nan, nan, same=True, unseen=0.03).finding is Finding.OPEN
 
 
 def test_answers_exclude_each_other():
@@ -244,6 +318,13 @@ def test_more_examples_decide():
     more = more_examples([wide], 1000)
     half = 0.1 / np.sqrt((1000 + more) / 1000)
     assert half == pytest.approx(0.02 * 1.96 / (1.96 + 0.8416), rel=0.01)
+    more = more_examples([wide], 1000, level=0.9)
+    assert 0.1 / np.sqrt((1000 + more) / 1000) == pytest.approx(0.02 * 1.645 / (1.645 + 0.8416), rel=0.01)
+    half = 0.02 * 1.96 / (1.96 + 0.8416)
+    with_card = change(-0.1, 0.1, ranking=True, fixed=0.01)
+    more = more_examples([with_card], 1000)
+    assert np.hypot(0.01, np.sqrt((0.1**2 - 0.01**2) * 1000 / (1000 + more))) == pytest.approx(half, rel=0.02)
+    assert more_examples([change(-0.1, 0.1, ranking=True, fixed=0.015)], 1000) == np.inf
     assert np.isnan(more_examples([change(float("nan"), float("nan"))], 1000))
 
 

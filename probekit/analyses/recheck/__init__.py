@@ -136,7 +136,7 @@ def recheck(
     return measure(probe, (data, split, data_dir), (before, model), options, progress)
 
 
-TEXTS = ("check", "finding", "changed", "unpaired", "why")
+TEXTS = ("check", "finding", "changed", "unpaired", "why", "mix", "untested")
 
 
 def with_texts(rows: pd.DataFrame) -> pd.DataFrame:

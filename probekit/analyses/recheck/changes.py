@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import isnan, nan, sqrt
+from math import isnan, log, nan, sqrt
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from probekit.analyses.recheck import RecheckOptions
 from probekit.analyses.recheck.decision import Change
 from probekit.metrics import derive, metric
 from probekit.monitors.probe import Probe
-from probekit.statistics.bootstrap import bounds, estimates, intervals, paired_replicates
+from probekit.statistics.bootstrap import bounds, estimates, intervals, is_counted, paired_replicates
 from probekit.statistics.calibration import temperature
-from probekit.statistics.clusters import mean_of_differences
+from probekit.statistics.clusters import mean_of_differences, reach
 from probekit.statistics.detection import (
     area,
     area_influence,
@@ -29,7 +29,9 @@ from probekit.statistics.detection import (
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.scored import RATES
 
-AREA = "auroc"
+AREA, ERROR = "auroc", "rmse"
+OF_LABELS = {"mean-absolute-error": 1, ERROR: 1, "mean-squared-error": 2}
+"""Metrics in the unit of the labels, or a power of it."""
 Ends = tuple[float, float, float, str]
 """A number, its interval, and the reason why it has none."""
 
@@ -77,6 +79,8 @@ def _paired(probe: Probe, readings: Readings, options: RecheckOptions) -> Iterat
     name = said.metrics[0]
     if name != AREA or not two:
         yield _of_metric(said, name, options, ranking=not two)
+    if _also_errors(name, readings):
+        yield _of_metric(said, ERROR, options, ranking=True)
     if two:
         yield _of_area(readings, options)
         tail = f"recall-at-fpr-{options.rate:g}"
@@ -86,37 +90,69 @@ def _paired(probe: Probe, readings: Readings, options: RecheckOptions) -> Iterat
             yield replace(recall, margin=options.recall_margin, needed=False)
 
 
+def _also_errors(name: str, readings: Readings) -> bool:
+    """Whether the main metric of numbers says nothing of their shift and scale, as a correlation does."""
+    return readings.gold.dtype.kind == "f" and name not in (*OF_LABELS, "r2")
+
+
+def _unit(name: str, gold: np.ndarray) -> float:
+    """In what a margin counts: the spread of the labels for errors in their unit, otherwise 1."""
+    return float(np.std(gold)) ** OF_LABELS.get(name, 0)
+
+
 def _of_metric(said: Predictions, name: str, options: RecheckOptions, *, ranking: bool) -> Change:
-    before, after = (float(x) for x in estimates(metric=name, **said.sample()))
-    how: dict[str, Any] = {"resamples": options.resamples, "seed": options.seed}
-    one, other = paired_replicates(metric=name, **said.sample(), **how)
+    sample = said.sample()
+    before, after = (float(x) for x in estimates(metric=name, **sample))
+    one, other = paired_replicates(metric=name, **sample, resamples=options.resamples, seed=options.seed)
     units = said.examples if said.groups is None else len(np.unique(said.groups))
     [[low, high]] = intervals((one[1] - other[0])[None], level=options.level, units=units)
     alike = said.predicted if said.log_loss is None else said.log_loss
     if not high > low:
         low, high = nan, nan
+    same = bool(isnan(low) and (alike[0] == alike[1]).all())
+    unit = _unit(name, said.gold)
+    unseen = -log((1 - options.level) / 2) / units if same or not is_counted(metric=name, **sample) else 0.0
     return Change(
-        derive("difference", name), before, after, after - before, low, high, options.margin,
-        better=metric(name).sign, ranking=ranking, same=bool(isnan(low) and (alike[0] == alike[1]).all()),
-        n=said.examples, why="" if high > low else f"no interval of the difference in {name} can be had",
+        derive("difference", name), before, after, after - before, low, high, options.margin * unit,
+        better=metric(name).sign, ranking=ranking, same=same, unseen=unseen * unit, n=said.examples,
+        why="" if same or high > low else f"no interval of the difference in {name} can be had",
     )  # fmt: skip
 
 
 def _of_area(readings: Readings, options: RecheckOptions) -> Change:
-    """That of AUROC: DeLong's variance of the difference, with the degrees of freedom of its influences."""
+    """That of AUROC: DeLong's variance of the difference, with an allowance for changes that no example shows."""
     y, groups, scores = readings.gold, readings.said.groups, readings.scores
     assert scores is not None
     before, after = (float(x) for x in area(y, scores))
-    low, high, same = nan, nan, False
+    change, low, high = after - before, nan, nan
     if not (why := too_few_of_class(y, groups)):
-        influence = np.subtract(*area_influence(y, scores)[::-1])
-        _, low, high, _ = mean_of_differences(influence - influence.mean(), groups, options.level)
-        same = isnan(low) and not influence.any()
-    change = after - before
+        gain = np.subtract(*area_influence(y, scores)[::-1])
+        low = change - _reach(-gain, y, groups, before, options.level)
+        high = change + _reach(gain, y, groups, 1 - before, options.level)
     return Change(
-        derive("difference", AREA), before, after, change, change + low, change + high, options.margin, ranking=True,
-        same=same, n=len(y), why=why,
-    )  # fmt: skip
+        derive("difference", AREA), before, after, change, low, high, options.margin, ranking=True, n=len(y), why=why
+    )
+
+
+def _reach(influence: np.ndarray, y: np.ndarray, groups: np.ndarray | None, most: float, level: float) -> float:
+    """How much larger than measured a change of AUROC may be, if one more unit of the smaller class changes the most.
+
+    The posterior of a Bayesian bootstrap (Rubin 1981) by its first three moments (Pearson III). If k units change the
+    most and others do not, its end is that of Clopper & Pearson (1934). In the other class a unit counts less.
+
+    Parameters
+    ----------
+    most : float
+        How much the share of the other class on its right side changes at most, for an average example.
+    """
+    code = np.arange(len(y)) if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
+    units = min(len(np.unique(code[y == side])) for side in (0, 1))
+    each, one = np.bincount(code, influence) / len(y), most / (units + 1)
+    spread = sqrt((each**2).sum() * len(each) / (len(each) - 1) + one**2)
+    skew = 2 * ((each**3).sum() + one**3) / spread**3
+    end = (1 + level) / 2
+    further = reach(units, level) / float(stats.norm.ppf(end))
+    return one + further * spread * float(stats.pearson3.ppf(end, skew))
 
 
 def _paired_at(known: Mapping[str, Any], readings: Readings, options: RecheckOptions) -> Iterator[Change]:
@@ -125,6 +161,10 @@ def _paired_at(known: Mapping[str, Any], readings: Readings, options: RecheckOpt
     assert readings.scores is not None
     above = (readings.scores > known["threshold"]).astype(np.int64)
     for name, side, margin, better in _sides(options):
+        if not (y == side).any():
+            why = "no example of the class"
+            yield Change(derive("difference", name), *[nan] * 5, margin, better=better, why=why)
+            continue
         part = replace(
             said.of_rows(y == side), gold=np.ones(int((y == side).sum()), np.int64), predicted=above[:, y == side],
             log_loss=None, prior_loss=None, probabilities=None, label_names=(), metrics=("accuracy",),
@@ -165,11 +205,15 @@ def _beside(probe: Probe, readings: Readings, options: RecheckOptions) -> Iterat
     said, two, card = readings.said, probe.two_classes and readings.scores is not None, probe.card
     name, known = said.metrics[0], {one["metric"]: one for one in card.get("metrics", ())}
     of_area = known.get(AREA) or card.get(AREA)
-    if name != AREA or not two:
-        how: dict[str, Any] = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
-        found = bounds(metric=name, **said.sample(), **how)
+    how: dict[str, Any] = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
+    names = [name] * (name != AREA or not two) + [ERROR] * _also_errors(name, readings)
+    for one in names:
+        found = bounds(metric=one, **said.sample(), **how)
         now = float(found.value[0]), float(found.ci[0, 0]), float(found.ci[0, 1]), str(found.why[0])
-        yield _from_card(name, known.get(name), now, options.margin, said.examples, ranking=not two or not of_area)
+        margin = options.margin * _unit(one, said.gold)
+        yield _from_card(
+            one, known.get(one) or card.get(one), now, margin, said.examples, ranking=not two or not of_area
+        )
     if two:
         y, scores, groups = readings.gold, readings.scores, said.groups
         assert scores is not None
@@ -208,10 +252,11 @@ def _from_card(
     change = value - before
     down = sqrt((value - low) ** 2 + (its_high - before) ** 2)
     up = sqrt((high - value) ** 2 + (before - its_low) ** 2)
+    better = 1 if name == FOUND else metric(name).sign
     why = why or ("the card has no interval of it" if isnan(down) else "")
     return Change(
         derive("difference", name), before, value, change, change - down, change + up, margin,
-        better=1 if name == FOUND else metric(name).sign, ranking=ranking, n=n, why=why,
+        better=better, ranking=ranking, fixed=its_high - before if better > 0 else before - its_low, n=n, why=why,
     )  # fmt: skip
 
 

@@ -60,10 +60,15 @@ class Change:
     needed : bool
         Whether a pass, or a stale threshold, needs that it holds; of others only that they have not moved.
     same : bool
-        Whether no example changed what the number depends on, so that no interval can be had, and none is needed.
+        Whether no example changed what the number depends on, so that no interval can be had.
     reach : float
         How many times as far as its interval its margin must be for it to have moved: above 1 where two tests can say
         so.
+    unseen : float
+        The share of all examples that may have changed though none of these has, in the margin's unit; it holds only if
+        this is at most the margin. 0 if the interval allows for such changes.
+    fixed : float
+        The part of the interval's half that is the card's, which further examples do not narrow.
     n, why : int, str
         The number of examples, and the reason why there is no interval.
     """
@@ -80,6 +85,8 @@ class Change:
     needed: bool = True
     same: bool = False
     reach: float = 1.0
+    unseen: float = 0.0
+    fixed: float = 0.0
     n: int = 0
     why: str = ""
 
@@ -87,9 +94,9 @@ class Change:
     def finding(self) -> Finding:
         """What its interval shows."""
         if self.same:
-            return Finding.HOLDS
+            return Finding.HOLDS if self.unseen <= self.margin else Finding.OPEN
         low, high = (-self.high, -self.low) if self.better < 0 else (self.low, self.high)
-        if low > -self.margin and (self.better or high < self.margin):
+        if low > -self.margin and (self.better or high < self.margin) and self.unseen <= self.margin:
             return Finding.HOLDS
         value = -self.value if self.better < 0 else self.value
         low, high = (value + self.reach * (end - value) for end in (low, high))
@@ -97,25 +104,29 @@ class Change:
             return Finding.MOVED
         return Finding.OPEN
 
-    @property
-    def more(self) -> float:
+    def more(self, level: float = 0.95) -> float:
         """The share of further examples with which its interval would probably (80 %) decide, if the difference stays.
 
-        Half the interval shrinks with the root of their number; 0 if it is decided, NaN without an interval. A
-        difference for the better counts as 0.
+        Half the interval, less the card's part, shrinks with the root of their number; 0 if it is decided, NaN without
+        an interval, infinite if no number decides. A difference for the better counts as 0.
         """
         if self.finding is not Finding.OPEN:
             return 0.0
-        half = (self.high - self.low) / 2
+        rare = self.unseen / self.margin - 1
+        if self.same:
+            return rare
+        down, up = self.value - self.low, self.high - self.value
+        half = (max(down, up), down, up)[self.better]
         if not isfinite(half):
             return nan
         value = -abs(self.value) if not self.better else min(0.0, self.better * self.value)
-        apart = abs(value + self.margin)
-        return (half * POWER / apart) ** 2 - 1 if apart else inf
+        reach = abs(value + self.margin) / _power(level)
+        return max(rare, (half**2 - self.fixed**2) / (reach**2 - self.fixed**2) - 1) if reach > self.fixed else inf
 
 
-POWER = (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) / stats.norm.ppf(0.975)
-"""How much further than half an interval a margin must be for a power of 80 % (with intervals of 95 %)."""
+def _power(level: float) -> float:
+    """How much further than half an interval a margin must be for a power of 80 %."""
+    return float(1 + stats.norm.ppf(0.8) / stats.norm.ppf((1 + level) / 2))
 
 
 def answer(changes: Sequence[Change]) -> Answer:
@@ -140,9 +151,9 @@ def answer(changes: Sequence[Change]) -> Answer:
     return Answer.PASS if held else Answer.INCONCLUSIVE
 
 
-def more_examples(changes: Sequence[Change], n: int) -> float:
+def more_examples(changes: Sequence[Change], n: int, level: float = 0.95) -> float:
     """About how many further examples an open answer needs, to two digits; NaN if that cannot be said."""
-    shares = [c.more for c in changes if c.needed and c.finding is Finding.OPEN]
+    shares = [c.more(level) for c in changes if c.needed and c.finding is Finding.OPEN]
     count = n * max(max(shares, default=nan), 0.1) if not any(map(isnan, shares)) else nan
     if not isfinite(count):
         return count

@@ -16,7 +16,7 @@ from probekit.analyses.apply import apply
 from probekit.analyses.cards import threshold_of
 from probekit.analyses.recheck import RecheckOptions
 from probekit.analyses.recheck.changes import Readings, changes, of_scores
-from probekit.analyses.recheck.decision import Answer, answer, more_examples
+from probekit.analyses.recheck.decision import Answer, Finding, answer, more_examples
 from probekit.analyses.recheck.reading import Both, both
 from probekit.errors import UsageError
 from probekit.files import digest_of_content
@@ -80,18 +80,29 @@ def judged(probe: Probe, readings: Readings, options: RecheckOptions) -> Iterato
     found = changes(probe, readings, options)
     said = answer(found)
     n = readings.said.examples
-    about = {"answer": str(said), "more": more_examples(found, n) if said is Answer.INCONCLUSIVE else nan}
+    more = more_examples(found, n, options.level) if said is Answer.INCONCLUSIVE else nan
+    about = {"answer": str(said), "more": more, **_classes(probe, readings)}
     for one in found:
         shown = {} if one.same or one.why else {"ci_low": one.low, "ci_high": one.high}
         yield about | shown | {
             "metric": one.metric, "value": one.value, "before": one.before, "after": one.after, "margin": one.margin,
             "finding": str(one.finding), "needed": one.needed, "n": one.n,
-            "why": "no example changed" if one.same else one.why,
+            "why": one.why or "no example changed" * (one.same and one.finding is Finding.HOLDS),
         }  # fmt: skip
     for row in of_scores(probe, readings, options):
         yield about | {"n": n} | row
     if said is Answer.STALE and readings.scores is not None:
         yield about | _new_threshold(readings, options)
+
+
+def _classes(probe: Probe, readings: Readings) -> dict[str, str]:
+    """The share of each class, and the classes that no example has."""
+    if readings.gold.dtype.kind not in "iu":
+        return {"mix": "", "untested": ""}
+    names = readings.said.label_names or probe.card["classes"]
+    count = np.bincount(readings.gold, minlength=len(names))
+    mix = ", ".join(f"{name} {k / count.sum():.0%}" for name, k in zip(names, count, strict=True))
+    return {"mix": mix, "untested": ", ".join(name for name, k in zip(names, count, strict=True) if not k)}
 
 
 def _new_threshold(readings: Readings, options: RecheckOptions) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from probekit.rows.schema import FINAL, RESIDUAL
 from probekit.runtime import Dtype, Progress
 from probekit.sites import Site
 from probekit.tasks.chat import as_chat
-from probekit.tasks.load import load_task
+from probekit.tasks.load import is_task, load_task
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
 log = logger(__name__)
@@ -113,6 +113,11 @@ def _task(probe: Probe, source: Any, split: str | None, data_dir: Any) -> tuple[
     known = probe.card.get("dev") or {}
     if source is None and not known.get("task"):
         raise UsageError("the probe's card does not say on which task it was evaluated; name one.")
+    if source is None and not is_task(known["task"]):
+        raise UsageError(
+            f"the probe was evaluated on {known['task']!r}, whose file the card does not hold; "
+            "name its file, or a cache."
+        )
     try:
         task = source if isinstance(source, Task) else load_task(str(source or known["task"]), data_dir=data_dir)
     except (DataError, UsageError) as error:
