@@ -55,8 +55,7 @@ class Layer:
     """What the rows of one layer say, both ways."""
 
     name: str
-    native: float
-    read: bool  # natively, above permuted labels
+    read: bool  # natively, above permuted labels by more than the margin: otherwise a probe could not lose more
     changes: dict[tuple[str, str], Change]
     margin: float
 
@@ -120,13 +119,9 @@ def layers_of(rows: pd.DataFrame) -> Iterator[Layer]:
         for row in tested.to_dict("records"):
             low, high = sorted(sign * row[end] for end in ("joint_low", "joint_high"))
             changes[row["after"], row["against"]] = Change(sign * row["value"], low, high, row["p_adjusted"])
-        yield Layer(
-            str(name),
-            float(native["value"]),
-            bool(native["p_adjusted"] <= ALPHA),
-            changes,
-            float(tested["margin"].iloc[0]),
-        )
+        margin, above = float(tested["margin"].iloc[0]), sign * (native["value"] - native["null_mean"])
+        read = bool(native["p_adjusted"] <= ALPHA and above > margin)
+        yield Layer(str(name), read, changes, margin)
 
 
 def _said(found: Found, some: Sequence[Layer]) -> str:
@@ -135,11 +130,12 @@ def _said(found: Found, some: Sequence[Layer]) -> str:
     as_is, rescaled, mapped = (_lost(some, after) for after in ("as is", "rescaled", "mapped"))
     left = f"{as_is} as is, {rescaled} after rescaling" + f", {mapped} after an orthogonal map" * bool(mapped)
     if found is Found.NOTHING:
-        return f"{of}: cannot tell, the native probes are not shown to beat permuted labels"
+        return f"{of}: cannot tell, the native probes do not beat permuted labels by more than the margin"
     if found is Found.KEPT:
         return f"{of}: direction kept, transfer loses {as_is}"
     if found is Found.RESCALED:
-        return f"{of}: only rescaled, transfer loses {as_is} as is, {rescaled} after rescaling"
+        kind = "(means and scales of dimensions)"
+        return f"{of}: only rescaled {kind}, transfer loses {as_is} as is, {rescaled} after rescaling"
     if found is Found.PARTLY_RESCALED:
         brings = f"rescaling brings {_back(some, 'rescaled')} of {_sizes(some, 'as is')} back"
         return f"{of}: {found}, {brings} (transfer loses {left})"
