@@ -14,6 +14,7 @@ import probekit
 from probekit.activations import ActivationCache
 from probekit.analyses.directions import DirectionsOptions
 from probekit.analyses.directions.rows import UNRELATED, Data, Layer, Way, rows_of
+from probekit.analyses.directions.sentences import sentences
 from probekit.errors import UsageError
 from probekit.probes.directions import After, Side, fit
 from probekit.probes.protocol.options import Estimator
@@ -68,6 +69,9 @@ def test_the_same_vectors_are_kept(changed: Callable[..., Result]) -> None:
     found = changed(lambda x: x)
     assert lost(found, "as is") == lost(found, "rescaled") == [0, 0]
     assert "layers 1 and 2: direction kept, transfer loses .000" in found.verdict[0]
+    little = found.rows.assign(null_mean=found.rows["value"] - 0.09)
+    [said] = sentences(little, ())
+    assert "the native probes do not beat permuted labels by more than the margin" in said, "nothing to lose"
     rows = found.rows[(found.rows["metric"] == "direction-angle") & (found.rows["after"] == "as is")]
     assert (rows["value"] == 0).all()
     assert (rows["within_halves"] == rows["across_halves"]).all()
