@@ -69,7 +69,8 @@ def _weighted(agreement: np.ndarray, p: float) -> float:
     if not 0 < p < 1:
         raise UsageError(f"p is {p}; expected a number between 0 and 1.")
     weight = (1 - p) * p ** np.arange(len(agreement))
-    return float(agreement @ weight + agreement[-1] * p ** len(agreement))
+    mean = float(agreement @ weight + agreement[-1] * p ** len(agreement))
+    return min(1.0, mean)  # weights sum to 1 but for rounding
 
 
 def mean_of_pairs(values: Sequence[float] | np.ndarray, *, level: float = 0.95) -> tuple[float, float, float]:

@@ -63,6 +63,35 @@ def test_planted_units_are_named_and_noise_is_not(caches, monkeypatch):
     assert of(everywhere.rows, "accuracy", ranking="mean-difference")["value"].iloc[-1] > 0.7  # the property is there
 
 
+@pytest.mark.parametrize("ranking", ["information", "mean-difference"])
+def test_of_units_that_say_nothing_none_is_named_though_one_says_all(caches, monkeypatch, ranking):
+    """Seldom active units have equal scores; in the order of their numbers, both halves would agree on them."""
+
+    def layer(self, name, pooling=None):
+        rng = np.random.default_rng(len(self.labels))
+        x = rng.random((len(self.labels), 60)) < 0.01
+        x[:, 50] = rng.random(len(self.labels)) < 0.1 + 0.8 * self.labels
+        return x.astype(np.float32)
+
+    monkeypatch.setattr(ActivationCache, "layer", layer)
+    for seed in (0, 1):
+        result = probekit.units(*caches["plain"], **{**QUICK, "splits": 10}, rankings=ranking, seed=seed)
+        first = of(result.rows, "unit-score", ranking=ranking)
+        assert first.loc[first["named"].astype(bool), "unit"].tolist() == [50]
+        assert of(result.rows, "rank-biased-overlap", ranking=ranking)["value"][0] < 0.6
+
+
+def test_halves_that_agree_on_all_units_overlap_by_1(caches, monkeypatch):
+    def layer(self, name, pooling=None):
+        noise = np.random.default_rng(len(self.labels)).normal(size=(len(self.labels), 30))
+        return ((self.labels[:, None] + 0.01 * noise) * 2.0 ** np.arange(30)).astype(np.float32)
+
+    monkeypatch.setattr(ActivationCache, "layer", layer)
+    rows = probekit.units(*caches["plain"], **QUICK, rankings="max-mean-difference").rows
+    overlap = of(rows, "rank-biased-overlap", ranking="max-mean-difference").iloc[0]
+    assert (overlap["value"], overlap["ci_low"], overlap["ci_high"]) == (1, 1, 1)  # 1 + 2e-16 before rounding
+
+
 def test_units_that_all_hold_the_same_do_not_beat_each_other(caches, monkeypatch):
     """Ranked and fitted on the same examples, the first are better by .085 at layer 2 (p = .03)."""
 
@@ -132,6 +161,11 @@ def test_a_kept_probe_gives_the_ranking_by_weight(caches, tmp_path):
     assert of(own, "unit-score")["unit"].tolist() == score["unit"].tolist()  # of the same penalty
     with pytest.raises(UsageError, match=r"no kept probe of layer 0; kept are 1\. Give --layers"):
         probekit.units(train, dev, probe=tmp_path / "kept", **{**QUICK, "layers": (0,)})
+    probekit.probe(
+        dev, train, layers=(1,), controls=0, resamples=0, keep=tmp_path / "seen", groups="none", any_split=True
+    )
+    with pytest.raises(CacheMismatch, match="not fitted on the examples of .*train.*, but on those of .*dev"):
+        probekit.units(train, dev, probe=tmp_path / "seen", **{**QUICK, "layers": None}, rankings="weight")
     with pytest.raises(CacheMismatch, match="the probe was fitted on other vectors"):
         probekit.units(*caches["pairs"], probe=tmp_path / "kept", **{**QUICK, "layers": None})
 

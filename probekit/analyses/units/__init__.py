@@ -117,7 +117,7 @@ def units(
     UsageError
         For several labels of a text, an unknown metric, and a kept probe that is not linear, or with ``through``.
     CacheMismatch
-        If the caches of a pair do not match, or the probe was fitted on other vectors.
+        If the caches of a pair do not match, or the probe was fitted on other vectors or examples than train.
     NonFiniteError
         If a layer contains NaN; the message names the layer.
 

@@ -21,6 +21,7 @@ from probekit.errors import CacheMismatch, UsageError
 from probekit.metrics import derive, metric
 from probekit.monitors.folder import load_probes
 from probekit.monitors.probe import Probe
+from probekit.notes import logger
 from probekit.probes.protocol.label_sets import label_sets
 from probekit.probes.protocol.labels import Question
 from probekit.probes.protocol.options import ProbeOptions
@@ -33,6 +34,8 @@ from probekit.tasks.task import check_one_label
 
 if TYPE_CHECKING:
     from probekit.analyses.units import UnitsOptions
+
+log = logger(__name__)
 
 STEADY = 0.9
 """The share of halves that must have a unit among the first ones for it to be named."""
@@ -94,7 +97,7 @@ def _of_pair(
     same = replace(vectors, pooling=of_train.pooling, layers=tuple(of_train.layers))
     of_dev = layer_vectors(dev, same)
     for layer in of_train.layers if kept else ():
-        _check_kept(layer, kept, train)
+        _check_kept(layer, kept, train, dev)
     fitting = ProbeOptions(controls=0, folds=options.folds, seed=options.seed)
     labels = labels_of_pair(train, dev, of_train, of_dev, fitting, ungrouped=vectors.groups == "none")
     sets = label_sets(*labels, Question(train.spec["kind"], (name,), tuple(train.spec["label_names"])), fitting)
@@ -120,13 +123,22 @@ def _metric(spec: Mapping[str, Any], options: UnitsOptions) -> str:
     return next((one for one in known if not metric(one).spans), "token-accuracy" if known else "accuracy")
 
 
-def _check_kept(layer: str, kept: Mapping[str, Probe], train: ActivationCache) -> None:
+def _check_kept(layer: str, kept: Mapping[str, Probe], train: ActivationCache, dev: ActivationCache) -> None:
     if layer not in kept:
         raise UsageError(f"there is no kept probe of layer {layer}; kept are {', '.join(kept)}. Give --layers.")
     if changed := changed_vectors(kept[layer], train):
         raise CacheMismatch(
             f"the probe was fitted on other vectors than those of {train.path}: {'; '.join(changed)}. Give the caches "
             "that it was fitted on."
+        )
+    fitted = kept[layer].card["train"].get("data_digest")
+    if fitted is None:
+        log.warning("the kept probe does not say which examples it was fitted on; those of dev must not be among them.")
+    elif fitted != train.spec["data_digest"]:
+        what = f"those of {dev.path}" if fitted == dev.spec["data_digest"] else "others"
+        raise CacheMismatch(
+            f"the probe was not fitted on the examples of {train.path}, but on {what}, so dev may hold what it has "
+            "seen. Give the train cache that it was fitted on, and another one as dev."
         )
 
 
@@ -233,7 +245,8 @@ def _units(layer: Layer, held: Held, name: str, options: UnitsOptions, *, shown:
     share = held.shares(most)
     chance = max(chance_overlap(len(layer.units), p=options.persistence), np.nan_to_num(held.shuffled[2], nan=1.0))
     agreed = shown and held.overlap[1] > chance
-    named = [agreed and place < most and share[unit] >= STEADY for place, unit in enumerate(held.ranked.order)]
+    first = min(most, held.ranked.count)
+    named = [agreed and place < first and share[unit] >= STEADY for place, unit in enumerate(held.ranked.order)]
     listed = max([listed, *(i + 1 for i, one in enumerate(named) if one)])
     for place, unit in enumerate(held.ranked.order[:listed].tolist()):
         row = {"target": "gold", "unit": int(layer.units[unit]), "place": place + 1, "named": bool(named[place])}

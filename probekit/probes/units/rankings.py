@@ -62,15 +62,24 @@ class Ranked:
         ``elastic-net``: the share of the weights that is left when the unit is taken.
     order : np.ndarray
         Int (d,), the best first.
+    count : int
+        How many units say anything about the labels; those that stand behind them in the order do not.
     """
 
     score: np.ndarray
     order: np.ndarray
+    count: int
 
     @classmethod
-    def of(cls, score: np.ndarray) -> Ranked:
-        """By the size of scores; equal ones in the order of the units."""
-        return cls(score, np.argsort(-np.abs(score), kind="stable"))
+    def of(cls, score: np.ndarray, size: np.ndarray | None = None, *, rng: np.random.Generator | None = None) -> Ranked:
+        """By ``size``, default that of the score; only what is above 0 counts.
+
+        Equal units are in random order: another one in each half of the data, so that halves do not agree on units
+        between which nothing decides. Without ``rng`` they are in the order of the units.
+        """
+        size = (np.abs(score) if size is None else size).clip(0)
+        ties = np.arange(len(size)) if rng is None else rng.random(len(size))
+        return cls(score, np.lexsort((ties, -size)), int((size > 0).sum()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +118,22 @@ class Units:
         p = self.problem
         use = np.ones(len(p.rows), dtype=bool) if use is None else use
         y = p.y[0] if y is None else y
-        x, own = np.asarray(p.x[p.rows[use]], dtype=np.float32), y[use]
+        x, own, rng = np.asarray(p.x[p.rows[use]], dtype=np.float32), y[use], _generator(p.seed, use)
         if by is Ranking.WEIGHT:
             fitted = refit(replace(p, y=y[None]), use, self.setting)
-            return weight_times_spread(weights_of(fitted), x.std(0, dtype=np.float64))
+            return weight_times_spread(weights_of(fitted), x.std(0, dtype=np.float64), rng=rng)
         if by is Ranking.INFORMATION and self.information is not None:
             codes = own if p.classes else (rankdata(own, method="ordinal") - 1) * CELLS // len(own)
             score = self.information(x, codes.astype(np.int64))
-            return Ranked(score, np.argsort(-score, kind="stable"))
+            return Ranked.of(score, score, rng=rng)
         if by is Ranking.ELASTIC_NET:
-            return by_mass(
-                np.abs(elastic_net(standardised(x), own, self.c, seed=p.seed).coef_), _generator(p.seed, use)
-            )
+            return by_mass(np.abs(elastic_net(standardised(x), own, self.c, seed=p.seed).coef_), rng)
         if by is Ranking.K_SPARSE:
-            return _kept_longest(x, own, p.classes)
-        return Ranked.of(mean_differences(x, own, p.classes, scaled=by is Ranking.MEAN_DIFFERENCE))
+            return _kept_longest(x, own, p.classes, rng)
+        return Ranked.of(mean_differences(x, own, p.classes, scaled=by is Ranking.MEAN_DIFFERENCE), rng=rng)
 
 
-def weight_times_spread(weights: Weights, spread: np.ndarray) -> Ranked:
+def weight_times_spread(weights: Weights, spread: np.ndarray, *, rng: np.random.Generator | None = None) -> Ranked:
     """By the weights of a linear probe on standardised units.
 
     Parameters
@@ -135,16 +142,18 @@ def weight_times_spread(weights: Weights, spread: np.ndarray) -> Ranked:
         A linear probe in the units of its vectors.
     spread : np.ndarray
         (d,), the standard deviation of each unit.
+    rng : np.random.Generator, optional
+        Of the order of equal units.
     """
-    return by_lines((one_line(weights) if weights.outputs == 2 else weights).arrays["weight"], spread)
+    return by_lines((one_line(weights) if weights.outputs == 2 else weights).arrays["weight"], spread, rng=rng)
 
 
-def by_lines(lines: np.ndarray, spread: np.ndarray) -> Ranked:
+def by_lines(lines: np.ndarray, spread: np.ndarray, *, rng: np.random.Generator | None = None) -> Ranked:
     """By the weights of one logit, or of a logit of each class (lines, d), times the spread of each unit (d,)."""
     lines = lines.astype(np.float64) * spread
     if len(lines) == 1:
-        return Ranked.of(lines[0])
-    return Ranked.of(np.linalg.norm(lines - lines.mean(0), axis=0))  # logits are defined up to a common term
+        return Ranked.of(lines[0], rng=rng)
+    return Ranked.of(np.linalg.norm(lines - lines.mean(0), axis=0), rng=rng)  # logits are defined up to a common term
 
 
 def mean_differences(x: np.ndarray, y: np.ndarray, classes: int, *, scaled: bool = True) -> np.ndarray:
@@ -179,15 +188,15 @@ def _positive(spread: np.ndarray) -> np.ndarray:
     return np.where(spread > 0, spread, 1.0)
 
 
-def _kept_longest(x: np.ndarray, y: np.ndarray, classes: int) -> Ranked:
-    """By :func:`probekit.probes.solvers.ksparse.rank`, on the moments of ``x``."""
+def _kept_longest(x: np.ndarray, y: np.ndarray, classes: int, rng: np.random.Generator) -> Ranked:
+    """By :func:`probekit.probes.solvers.ksparse.rank`, on the moments of ``x``; units that do not vary come last."""
     codes = y[None] if classes else np.zeros((1, len(y)), dtype=np.int64)
     _, gram, means, share = class_moments(x, codes.astype(np.int64), classes or 1, np.ones(len(y)))
     cross = np.sqrt(share[0])[:, None] * means[0] if classes else mean_differences(x, y, 0, scaled=False)[None]
     order = ksparse.rank(gram, cross, len(y))
     score = np.empty(len(order))
     score[order] = 1 - np.arange(len(order)) / len(order)
-    return Ranked(score, order)
+    return Ranked.of(score, np.where(np.ptp(x, axis=0) > 0, score, 0), rng=rng)
 
 
 def elastic_net(x: np.ndarray, y: np.ndarray, c: float, *, seed: int = 0) -> LogisticRegression:
@@ -234,4 +243,5 @@ def by_mass(weights: np.ndarray, rng: np.random.Generator) -> Ranked:
     before = np.empty_like(share)
     np.put_along_axis(before, order, ordered.cumsum(1) - ordered, 1)
     entry = np.where(share > 0, before, 1.0).min(0).clip(0, 1)
-    return Ranked(1 - entry, np.lexsort((rng.random(len(entry)), -share.max(0), entry)))
+    order = np.lexsort((rng.random(len(entry)), -share.max(0), entry))
+    return Ranked(1 - entry, order, int((share > 0).any(0).sum()))
