@@ -12,6 +12,7 @@ import pytest
 import tiny
 
 import probekit
+from probekit.analyses.recheck.changes import _reach
 from probekit.analyses.recheck.decision import Answer, Change, Finding, answer, more_examples
 from probekit.analyses.recheck.sentences import sentences
 from probekit.cli import main
@@ -285,6 +286,11 @@ def test_the_card_decides_how_far_new_examples_help(here):
 
 def change(low, high, **how):
     return Change("x", 0.5, 0.5 + (low + high) / 2, (low + high) / 2, low, high, 0.02, **how)
+
+
+def test_a_ranking_without_errors_cannot_rise():
+    """All positives are above all negatives, before and after: the upper end is 0, and no number is divided by 0."""
+    assert _reach(np.zeros(60), np.arange(60) % 2, None, 0.0, 0.95) == 0
 
 
 def test_findings():

@@ -149,6 +149,8 @@ def _reach(influence: np.ndarray, y: np.ndarray, groups: np.ndarray | None, most
     units = min(len(np.unique(code[y == side])) for side in (0, 1))
     each, one = np.bincount(code, influence) / len(y), most / (units + 1)
     spread = sqrt((each**2).sum() * len(each) / (len(each) - 1) + one**2)
+    if spread == 0:
+        return 0.0  # all of it is right already, and nothing changed
     skew = 2 * ((each**3).sum() + one**3) / spread**3
     end = (1 + level) / 2
     further = reach(units, level) / float(stats.norm.ppf(end))
