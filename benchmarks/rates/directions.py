@@ -14,7 +14,7 @@ import numpy as np
 from calibration import case
 
 from probekit.analyses.directions import DirectionsOptions
-from probekit.analyses.directions.rows import Data, Layer, Way, rows_of
+from probekit.analyses.directions.rows import Data, Layer, rows_of
 from probekit.analyses.directions.sentences import Found, layers_of
 from probekit.probes.directions import After, Side, fit, halves
 from probekit.probes.protocol.options import Estimator
@@ -111,7 +111,7 @@ def layers(
         for name, pair in sides.items()
     }
     options = DirectionsOptions(resamples=400, seed=int(rng.integers(1 << 30)))
-    rows = make_rows({**ABOUT, **row} for row in rows_of(evaluated, data, metric, options, [Way.BOTH]))
+    rows = make_rows({**ABOUT, **row} for row in rows_of(evaluated, data, metric, options))
     return rows, sides, data
 
 

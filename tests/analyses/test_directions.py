@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,36 @@ def test_rows_in_another_order_say_nothing(changed: Callable[..., Result]) -> No
     """The control that must fail: vectors that do not belong to the labels have nothing to lose."""
     found = changed(lambda x: x[np.random.default_rng(len(x)).permutation(len(x))])
     assert ": moved" not in found.verdict[0]
-    assert ": direction kept" not in found.verdict[0]
+    assert "cannot tell, the native probes of bert, random weights 3 do not beat permuted labels" in found.verdict[0]
     assert max(value(found, "mapped", "forward")) < 0.65 < min(value(found, "native", "back"))
+
+
+def with_losses(result: Result, after: str, **ways: tuple[float, float]) -> str:
+    """The sentence if the loss of each of these ways is between these numbers."""
+    rows, loss = result.rows.copy(), ["value", "joint_low", "joint_high"]
+    for way, (low, high) in ways.items():
+        at = (rows["after"] == "native") & (rows["against"] == after) & (rows["way"] == way)
+        rows.loc[at, loss] = (low + high) / 2, low, high
+    [said] = sentences(rows, ())
+    return said
+
+
+def test_the_mean_of_both_ways_hides_no_loss(changed: Callable[..., Result]) -> None:
+    found = changed(lambda x: x)
+    said = with_losses(found, "as is", forward=(0.01, 0.05), back=(-0.05, -0.01))
+    assert "direction kept, transfer loses .000 [" in said
+    assert "], forward .030 [.010, .050] and back -.030 [-.050, -.010]" in said
+    said = with_losses(found, "as is", forward=(0.11, 0.15), back=(-0.15, -0.11))
+    assert "cannot tell whether anything moved" in said
+    assert "forward .130 [.110, .150] and back -.130 [-.150, -.110]" in said
+
+
+def test_no_map_brings_back_more_than_was_lost(changed: Callable[..., Result]) -> None:
+    found = changed(lambda x: x @ np.linalg.qr(np.random.default_rng(1).normal(size=(x.shape[1],) * 2))[0])
+    said = with_losses(found, "mapped", both=(-0.09, -0.01))
+    assert ", and probes read better after it than the native ones do, rescaling" in said
+    brought, whole = re.search(r"an orthogonal map brings (.*) of (.*) back, and", said).groups()  # type: ignore[union-attr]
+    assert brought == whole
 
 
 def test_to_swap_the_vectors_of_all_examples_turns_every_loss_around() -> None:
@@ -177,6 +206,7 @@ def test_command_table_and_figures(caches: dict[str, tuple[Path, ...]], tmp_path
         (("one", "numbers"), {}, "are not the same examples|differ"),
         (("one", "other"), {"metric": "auroc"}, "directions measures predictions, such as accuracy or pearson"),
         (("one", "other"), {"metric": "accurate"}, "accuracy"),
+        (("numbers", "numbers-other"), {"metric": "rmse"}, "rmse is an error in units of the labels.*such as pearson"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(

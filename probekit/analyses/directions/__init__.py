@@ -29,8 +29,8 @@ class DirectionsOptions(Checked):
 
     metric: str | None = option(
         None,
-        "A metric of predictions (default: the task's first); not one of scores, such as auroc, nor a loss: probes of "
-        "two models have scores of their own scale.",
+        "A metric of predictions (default: the task's first); not one of scores, such as auroc: probes of two "
+        "models have scores of their own scale. Nor an error, such as rmse: it has the units of the labels.",
     )
     estimator: Literal["logistic", "mass-mean"] = option(
         "logistic", "The probe of classes: logistic or mass-mean (difference of means). Of numbers it is ridge."
@@ -100,8 +100,8 @@ def directions(
         "forward" (of the reference on the model), "back", or "both" (all examples of both ways together); ``after``
         what was done to the vectors, ``fitted_layer`` the layer of the probe.
 
-        - The metric, with intervals by examples. Both ways, p and ``null_mean`` are those of permuted labels. Rows of
-          the target "unrelated rows" are maps between rows that do not belong together.
+        - The metric, with intervals by examples; p and ``null_mean`` are those of permuted labels. Rows of the target
+          "unrelated rows" are maps between rows that do not belong together.
         - "difference(METRIC)", ``after`` minus ``against``. Both ways, p is the probability of a loss at least as large
           if the vectors of the two models are exchanged at random, example by example (group by group);
           ``p_adjusted`` is corrected over layers (min-p).

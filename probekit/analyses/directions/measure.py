@@ -62,6 +62,11 @@ def _metric(cache: ActivationCache, options: DirectionsOptions) -> str:
         raise UsageError(
             f"directions measures predictions, such as accuracy or pearson, not {name}; name another --metric."
         )
+    if one.better == "lower":
+        raise UsageError(
+            f"directions needs a metric of which more is better: {name} is an error in units of the labels, so that no "
+            "margin suits it; name another --metric, such as pearson."
+        )
     return name
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import permutations
@@ -120,11 +120,11 @@ class Layer:
 
 
 def rows_of(
-    layers: Mapping[str, Layer], data: Data, metric: str, options: DirectionsOptions, ways: Iterable[Way] = Way
+    layers: Mapping[str, Layer], data: Data, metric: str, options: DirectionsOptions
 ) -> Iterator[dict[str, Any]]:
     """The rows of all layers of two models: values, differences and angles."""
     names = list(layers)
-    for way in ways:
+    for way in Way:
         table = _Table.of_way(list(layers.values()), way, data, metric)
         rows = [*table.values(options), *(table.differences(options) if options.resamples else ())]
         yield from ({"layer_name": names[i], "fitted_layer": names[i], "way": str(way), **row} for i, row in rows)
@@ -195,10 +195,10 @@ class _Table:
         return found if len(found) == len(self.layers) else {}
 
     def values(self, options: DirectionsOptions) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Rows of the metric; both ways beside permuted labels, and with maps between unrelated rows."""
+        """Rows of the metric, beside permuted labels; both ways, also of maps between unrelated rows."""
         how: dict[str, Any] = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
         found = bounds(metric=self.metric, **self.of.sample(), **how)
-        tested = self._above_permuted(options) if self.way is Way.BOTH and options.resamples else {}
+        tested = self._above_permuted(options) if options.resamples else {}
         for k, (layer, after, draw) in enumerate(self.fits):
             row = {"metric": self.metric, "value": found.value[k], "after": after}
             if after == UNRELATED:
