@@ -68,6 +68,8 @@ def test_an_analysis_of_caches_stands_in_a_study_without_a_line_of_its_own_there
 
 WITHOUT_CACHES = {"angles", "apply", "choices", "explain", "recheck", "stream", "ensemble", "surprisal"}
 """Analyses of models, texts, runs or kept probes."""
+PLAIN_PAIRS = {"places", "units"}
+"""Analyses of plain pairs of caches, which stand in no study."""
 OF_ITS_OWN = {
     "scoreboard": '[[tasks]]\ngroup = "x"\ntasks = ["grammar:sentiment"]',
     "guidelines": '[[train]]\ntasks = ["grammar:sentiment"]',
@@ -81,7 +83,7 @@ OF_ITS_OWN = {
 """Sections without tasks, or of another name."""
 
 
-@pytest.mark.parametrize("name", sorted({*analyses()} - WITHOUT_CACHES - {"places"}))
+@pytest.mark.parametrize("name", sorted({*analyses()} - WITHOUT_CACHES - PLAIN_PAIRS))
 def test_each_analysis_of_caches_stands_in_a_study(written, name):
     section = OF_ITS_OWN.get(name, f'[[{name}]]\ntasks = ["grammar:sentiment", "grammar:acceptability"]')
     probe = TEXTS + 'of = ["pretrained", "random"]\nname = "both"'
