@@ -118,12 +118,13 @@ def _version(package: str) -> str | None:
 def card_path(path: str | Path) -> Path:
     """The path of the evidence card for the rows at ``path``: ``ROWS.parquet`` → ``ROWS.parquet.json``."""
     path = Path(path)
-    return path.with_name(f"{path.name}.json")
+    return path.parent / f"{path.name}.json"
 
 
 def old_card_path(path: str | Path) -> Path:
     """Its path in versions before the format "probekit-card/2": ``ROWS.parquet`` → ``ROWS.json``."""
-    return Path(path).with_suffix(".json")
+    path = Path(path)
+    return path.parent / f"{path.stem}.json"
 
 
 def find_card(path: str | Path) -> Path | None:
