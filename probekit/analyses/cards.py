@@ -149,7 +149,10 @@ def _probe(
         errors = bounds(
             metric="rmse", **found.sample(), resamples=options.resamples or 0, level=options.level, seed=options.seed
         )
-        return Probe(one.weights, {**about, "rmse": _interval(errors.value, *errors.ci.T, str(errors.why[0]))})
+        return Probe(
+            one.weights,
+            {**about, "rmse": _interval(errors.value, errors.ci[:, 0], errors.ci[:, 1], str(errors.why[0]))},
+        )
     gold = np.atleast_2d(found.gold)[0]
     at = _new(gold, found.groups, seen)
     gold, logits, groups = gold[at], one.logits[at], None if found.groups is None else found.groups[at]

@@ -224,12 +224,11 @@ def _check_parts(one: Mapping[str, Any], path: Path) -> None:
     for key, kind in {**dict.fromkeys(dicts, dict), **dict.fromkeys(lists, list)}.items():
         if not isinstance(one.get(key, kind()), kind):
             raise DataError(f"wanted {key!r} of the type {kind.__name__}, found {one[key]!r:.60}.", file=path)
-    for of, kind in ((TEXTS, str), (COUNTS, int)):
+    for of, wanted, what in ((TEXTS, str, "a text"), (COUNTS, int, "a whole number")):
         for part, keys in of.items():
             for key in keys:
                 value = one.get(part, {}).get(key)
-                if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-                    what = "a text" if kind is str else "a whole number"
+                if value is not None and (not isinstance(value, wanted) or isinstance(value, bool)):
                     raise DataError(f"{part}: {key} must be {what}, not {value!r:.60}.", file=path)
     needed = {"metrics": ("metric", "value"), "thresholds": ("rate", "threshold")}
     entries = [(key, entry) for key in lists for entry in one.get(key, ())]

@@ -28,7 +28,8 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
             opposite = part[(part["p_adjusted"] <= ALPHA) & (part["value"] < 0)]
             more = f", {len(opposite)} more opposite" if len(opposite) else ""
             yield f"{len(alike)} of {len(part)} pairs of probes are shown to be more alike{more} {BY[str(null)]}"
-            yield _of_pair(part.loc[part["value"].abs().idxmax()])
+            at: Any = part["value"].abs().idxmax()
+            yield _of_pair(part.loc[at])
         if null == "random directions":
             yield (
                 "vectors fill their dimensions unevenly, so probes of unrelated labels may be as alike; the caches of "

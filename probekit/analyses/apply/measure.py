@@ -306,6 +306,7 @@ def _of_texts(
     else:
         ids, logits, more = np.array([e.id for e in examples]), found.of_texts(), columns_of_texts(examples)
     if found.truncated.any():
-        more["truncated"] = found.truncated if len(ids) == len(examples) else found.truncated[found.example]
+        cut = found.truncated if len(ids) == len(examples) else found.truncated[found.example]
+        more = {**more, "truncated": cut}
     rows = _scores(probe, logits, ids, about, options.rate, **more)
     return Result(make_rows(rows), (), reads=(read, read_of_model(model_name(probe, model), encoder.spec)))

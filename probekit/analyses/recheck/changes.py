@@ -165,7 +165,7 @@ def _paired_at(known: Mapping[str, Any], readings: Readings, options: RecheckOpt
     for name, side, margin, better in _sides(options):
         if not (y == side).any():
             why = "no example of the class"
-            yield Change(derive("difference", name), *[nan] * 5, margin, better=better, why=why)
+            yield Change(derive("difference", name), nan, nan, nan, nan, nan, margin, better=better, why=why)
             continue
         part = replace(
             said.of_rows(y == side), gold=np.ones(int((y == side).sum()), np.int64), predicted=above[:, y == side],
